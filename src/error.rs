@@ -125,6 +125,7 @@ impl std::fmt::Display for InvalidSetting {
 }
 
 impl InvalidSetting {
+    /// Makes the error of the setting of this name.
     pub(crate) fn new(name: impl Into<String>, message: impl Into<String>) -> InvalidSetting {
         InvalidSetting { name: name.into(), message: message.into() }
     }
@@ -205,7 +206,7 @@ pub(crate) fn in_plain_words(path: &Path, source: &std::io::Error) -> String {
     plain_words(path, source.kind()).filter(|_| is_of_the_system).unwrap_or_else(|| source.to_string())
 }
 
-/// Says what is wrong with a path, if it is a folder, or a file that is missing or is of the other kind.
+/// Returns what is wrong with a path that is a folder, or a file that is missing or of the other kind, in plain words.
 fn plain_words(path: &Path, kind: ErrorKind) -> Option<String> {
     let above = || path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
     match kind {
@@ -231,6 +232,7 @@ fn one_line(formula: &str) -> String {
 }
 
 impl Error {
+    /// Returns a function that makes an I/O error of this file.
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
         move |source| Error::Io { path: path.to_path_buf(), source }
     }
@@ -252,10 +254,12 @@ impl Error {
         )
     }
 
+    /// Returns the error that says that the shapes of `what` disagree.
     pub(crate) fn mismatch(what: impl Into<String>, message: impl Into<String>) -> Error {
         Error::ShapeMismatch { what: what.into(), message: message.into() }
     }
 
+    /// Returns a format error of this file, without an offset.
     pub(crate) fn format(path: &Path, message: impl Into<String>) -> Error {
         Error::Format { path: path.to_path_buf(), offset: None, message: message.into() }
     }

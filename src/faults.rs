@@ -68,11 +68,13 @@ pub(crate) fn at(operation: Operation) -> io::Result<()> {
     if IS_ON.load(Ordering::Relaxed) { ask(operation) } else { Ok(()) }
 }
 
+/// Asks the installed hook, and returns the error that it injects, if any.
 #[cold]
 fn ask(operation: Operation) -> io::Result<()> {
     lock(&HOOK).as_mut().and_then(|hook| hook(operation)).map_or(Ok(()), Err)
 }
 
+/// Locks a mutex; a panic of another thread does not poison it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -24,31 +24,31 @@ pub(crate) enum Lock {
 }
 
 impl File {
-    /// To be read.
+    /// Opens a file for reading.
     pub fn open(path: &Path) -> io::Result<File> {
         at(Operation::Open)?;
         open(path).map(File)
     }
 
-    /// To be written and read, and nobody else has made it.
+    /// Creates a file for writing and reading; fails if it exists.
     pub fn create_new(path: &Path) -> io::Result<File> {
         at(Operation::Create)?;
         fs::File::options().read(true).write(true).create_new(true).open(path).map(File)
     }
 
-    /// To be written and read, with what is in it.
+    /// Opens a file for writing and reading and keeps its contents, or creates it.
     pub fn open_or_create(path: &Path) -> io::Result<File> {
         at(Operation::Create)?;
         fs::File::options().read(true).write(true).create(true).truncate(false).open(path).map(File)
     }
 
-    /// The same file by one more handle, with the same place in it and the same lock.
+    /// Returns another handle of the same file, with the same position and the same lock.
     #[cfg(feature = "parquet")]
     pub fn again(&self) -> io::Result<File> {
         self.0.try_clone().map(File)
     }
 
-    /// Bytes.
+    /// Returns the length of the file (bytes).
     pub fn length(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }
@@ -125,6 +125,7 @@ pub(crate) fn open(path: &Path) -> io::Result<fs::File> {
     fs::File::open(path)
 }
 
+/// Renames a file, replacing one that has the new name.
 pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     at(Operation::Rename)?;
     fs::rename(from, to)
@@ -136,6 +137,7 @@ pub(crate) fn link(file: &Path, name: &Path) -> io::Result<()> {
     fs::hard_link(file, name)
 }
 
+/// Removes a file.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     at(Operation::Remove)?;
     fs::remove_file(path)
@@ -163,7 +165,7 @@ pub(crate) fn behind_links(path: &Path) -> io::Result<PathBuf> {
     fs::metadata(path).and(Err(io::Error::other("too many links")))
 }
 
-/// The folder that a file is in.
+/// Returns the folder that a file is in.
 pub(crate) fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

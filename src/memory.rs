@@ -22,7 +22,7 @@ pub(crate) fn check(bytes: u64, what: impl FnOnce() -> String) -> Result<()> {
     }
 }
 
-/// Bytes as people say them.
+/// Returns a number of bytes as text with a unit.
 fn words(bytes: u64) -> String {
     match bytes {
         0..0x10_0000 => format!("{bytes} bytes"),
@@ -31,7 +31,7 @@ fn words(bytes: u64) -> String {
     }
 }
 
-/// An empty vector with room for so many elements; `None` when there is no memory for it.
+/// Returns an empty vector with room for `length` elements; `None` if memory is short.
 pub(crate) fn room<T>(length: usize) -> Option<Vec<T>> {
     let mut all = Vec::new();
     at(Operation::Allocate).ok()?;
@@ -39,12 +39,13 @@ pub(crate) fn room<T>(length: usize) -> Option<Vec<T>> {
     Some(all)
 }
 
+/// Returns the available memory and the free swap space together (bytes); `None` where Linux does not report it.
 fn free() -> Option<u64> {
     let text = read_to_string("/proc/meminfo").ok()?;
     Some(kibibytes(&text, "MemAvailable:")? + kibibytes(&text, "SwapFree:").unwrap_or(0))
 }
 
-/// The smallest limit of the group and those above it, as version 2 has them.
+/// Returns the smallest memory limit (bytes) of the control group and those above it, in version 2's files.
 fn control_group() -> Option<u64> {
     let text = read_to_string("/proc/self/cgroup").ok()?;
     let mut group = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -59,6 +60,7 @@ fn control_group() -> Option<u64> {
     }
 }
 
+/// Returns what is left of the limit of the address space (bytes); `None` where there is no limit.
 fn address_space() -> Option<u64> {
     let limits = read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
@@ -67,6 +69,7 @@ fn address_space() -> Option<u64> {
     Some(limit.saturating_sub(taken))
 }
 
+/// Returns the number of KiB on the line of this name, in bytes; `None` if it has none.
 fn kibibytes(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)

@@ -6,7 +6,7 @@ const LIKELY: f64 = 0.6;
 /// So many letters of a longer name are a part that says which.
 const PART: usize = 4;
 
-/// The known name that is most like `word`, where one is like it at all or has it as a part.
+/// Returns the known name that is most like `word`; `None` if none is like it or has it as a part.
 pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let alike = |name: &str| {

@@ -54,7 +54,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Tells whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -52,13 +52,13 @@ impl Estimator {
         self.fault().map_or(Ok(()), |fault| Err(Error::Usage(format!("{}: {}", fault.name, fault.message))))
     }
 
-    /// Says what is wrong with a loss's scale.
+    /// Returns what is wrong with a loss's scale; `None` if nothing is.
     pub(crate) fn fault(self) -> Option<InvalidSetting> {
         let scale = self.scale().filter(|scale| !(scale.is_finite() && *scale > 0.0))?;
         Some(InvalidSetting::new("estimator", format!("a loss with the scale {scale}: it must be positive")))
     }
 
-    /// scipy's `f_scale`.
+    /// Returns the scale of a loss, scipy's `f_scale`; `None` for an estimator without one.
     pub(crate) const fn scale(self) -> Option<f64> {
         match self {
             Estimator::LeastSquares | Estimator::Poisson | Estimator::Cost => None,
@@ -142,20 +142,24 @@ fn excess(t: f64, above: f64) -> f64 {
 
 // ρ, ρ′ and ρ′ + 2 z ρ″ of each loss.
 
+/// Returns ρ, ρ′ and ρ′ + 2 z ρ″ of Huber's loss.
 fn huber(z: f64) -> [f64; 3] {
     if z <= 1.0 { [z, 1.0, 1.0] } else { [2.0 * z.sqrt() - 1.0, 1.0 / z.sqrt(), 0.0] }
 }
 
+/// Returns ρ, ρ′ and ρ′ + 2 z ρ″ of the loss `soft_l1`, 2 (√(1 + z) − 1).
 fn soft_l1(z: f64) -> [f64; 3] {
     let root = (1.0 + z).sqrt();
     [2.0 * z / (root + 1.0), 1.0 / root, 1.0 / (root * (1.0 + z))]
 }
 
+/// Returns ρ, ρ′ and ρ′ + 2 z ρ″ of Cauchy's loss, ln(1 + z).
 fn cauchy(z: f64) -> [f64; 3] {
     let t = 1.0 + z;
     [z.ln_1p(), 1.0 / t, (1.0 - z) / (t * t)]
 }
 
+/// Returns ρ, ρ′ and ρ′ + 2 z ρ″ of the loss arctan z.
 fn arctan(z: f64) -> [f64; 3] {
     let t = 1.0 + z * z;
     [z.atan(), 1.0 / t, (1.0 - 3.0 * z * z) / (t * t)]

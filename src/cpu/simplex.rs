@@ -27,6 +27,8 @@ struct Coefficients {
 }
 
 impl Coefficients {
+    /// Returns the classical coefficients for coarse searches of few parameters, else the adaptive ones of Gao & Han
+    /// (2012).
     fn of(simplex: &Simplex) -> Coefficients {
         let free = simplex.free.len();
         if simplex.coarse_fatol > 0.0 && free <= CLASSICAL {
@@ -39,8 +41,10 @@ impl Coefficients {
 
 /// A trial point of a simplex.
 pub trait TrialPoint {
+    /// Returns the coordinates of the point (P).
     fn point(&self) -> &[f64];
 
+    /// Returns the coordinates of the point, to be changed (P).
     fn point_mut(&mut self) -> &mut [f64];
 
     /// Returns what was found there, with ln det C if that counts; infinite where it is not finite.
@@ -124,6 +128,7 @@ fn pending(simplex: &Simplex) -> impl Iterator<Item = usize> + '_ {
     (0..simplex.values.len()).filter(|&v| simplex.values[v].is_nan()).take(LANES)
 }
 
+/// Returns whether a vertex still waits for its value, which is then NaN.
 fn has_pending(simplex: &Simplex) -> bool {
     simplex.values.iter().any(|value| value.is_nan())
 }

@@ -34,6 +34,7 @@ struct Scratch<R> {
 }
 
 impl CpuWhole {
+    /// Makes a solver of whole fits with empty pools of blocks.
     pub fn new(whole: Whole) -> CpuWhole {
         CpuWhole { whole, single: Pool::default(), double: Pool::default() }
     }

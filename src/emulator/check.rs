@@ -129,6 +129,7 @@ fn dense(layers: &[Layer], labels: usize) -> Result<(), String> {
     Ok(())
 }
 
+/// Fails unless the weights of a network per pixel have the lengths that their shapes need and are finite.
 fn per_pixel([hidden, labels, pixels]: [usize; 3], [w0, b0, w1, b1]: [&Vec<f32>; 4]) -> Result<(), String> {
     let rows = pixels.checked_mul(hidden).filter(|&n| n > 0).ok_or("no hidden units")?;
     let expected =
@@ -143,6 +144,7 @@ fn per_pixel([hidden, labels, pixels]: [usize; 3], [w0, b0, w1, b1]: [&Vec<f32>;
     finite("b_array_1", b1)
 }
 
+/// Fails with the array's name and the first index whose value is not finite.
 fn finite(name: &str, values: &[f32]) -> Result<(), String> {
     match values.iter().position(|x| !x.is_finite()) {
         Some(index) => Err(format!("{name}: value {index} is not finite in f32")),
@@ -150,6 +152,7 @@ fn finite(name: &str, values: &[f32]) -> Result<(), String> {
     }
 }
 
+/// Fails unless hull `k` has different axes among the labels and whole, finite rows of facet coefficients.
 fn hull(k: usize, hull: &Hull, labels: usize) -> Result<(), String> {
     let Hull { axes, facets } = hull;
     let distinct: HashSet<_> = axes.iter().collect();

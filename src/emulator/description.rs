@@ -67,6 +67,7 @@ pub(super) fn text(emulator: &Emulator) -> String {
     object.to_string()
 }
 
+/// Reads the activation of the output: the identity, or the exponential with its clip.
 fn output(top: &Fields<'_>) -> Result<Activation, String> {
     let clip = match top.get("clip") {
         Some(_) => top.read("clip", "a positive number", |value| value.as_f64().filter(|clip| *clip > 0.0))?,
@@ -75,6 +76,7 @@ fn output(top: &Fields<'_>) -> Result<Activation, String> {
     top.choice("output", &[("identity", Activation::Identity), ("exp", Activation::Exp { clip })])
 }
 
+/// Reads the list of labels, one per input of the network.
 fn labels(top: &Fields<'_>) -> Result<Vec<Label>, String> {
     let expected = "a list with one object per input of the network";
     let items = top.read("labels", expected, Value::as_array)?;
@@ -102,6 +104,7 @@ fn label(path: String, item: &Value) -> Result<Label, String> {
     })
 }
 
+/// Reads the label indices of each hull, counted from 0; without the key there are none.
 fn hulls(top: &Fields<'_>) -> Result<Vec<Vec<usize>>, String> {
     let index = |value: &Value| value.as_u64().and_then(|index| usize::try_from(index).ok());
     let axes = |value: &Value| value.as_array()?.iter().map(index).collect::<Option<Vec<usize>>>();
@@ -120,10 +123,12 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
+    /// Returns the value of a key; `None` if it is absent.
     fn get(&self, key: &str) -> Option<&'a Value> {
         self.object.get(key)
     }
 
+    /// Returns the full name of a key, for messages: `path.key`, or the key alone at the top.
     fn full(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_string() } else { format!("{}.{key}", self.path) }
     }
@@ -139,6 +144,7 @@ impl<'a> Fields<'a> {
         convert(value).ok_or_else(|| format!("`{full}` must be {expected}, not {}", shown(value)))
     }
 
+    /// Reads a required number.
     fn number(&self, key: &str) -> Result<f64, String> {
         self.read(key, "a number", Value::as_f64)
     }

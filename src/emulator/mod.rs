@@ -247,6 +247,7 @@ impl Emulator {
     }
 }
 
+/// Returns the bytes as lower-case hexadecimal text.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -116,10 +116,12 @@ impl Tensors {
         Ok(Tensors { path: path.to_path_buf(), file, start, metadata, tensors, found })
     }
 
+    /// Returns a format error that names the file.
     fn fault(&self, message: impl Into<String>) -> Error {
         Error::format(&self.path, message)
     }
 
+    /// Parses the description of the network from the file's metadata `popfit`; suggests a near key if it is missing.
     fn description(&self) -> Result<Description> {
         let text = self.metadata.get("popfit").ok_or_else(|| {
             let hint = hint("popfit", self.metadata.keys().map(String::as_str));
@@ -128,6 +130,7 @@ impl Tensors {
         Description::parse(text).map_err(|message| self.fault(format!("metadata `popfit`: {message}")))
     }
 
+    /// Returns whether the file has a tensor of this name.
     fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }
@@ -169,11 +172,13 @@ impl Tensors {
         Ok((shape, values))
     }
 
+    /// Reads the next N bytes of the file.
     fn word<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         let mut word = [0; N];
         self.file.read_exact(&mut word).map(|()| word)
     }
 
+    /// Reads a tensor of one dimension, converting each value.
     fn vector<T>(&mut self, name: &str, convert: impl Fn(f64) -> T) -> Result<Vec<T>> {
         let ([_], values) = self.take(name, || "a list of numbers".to_string(), convert)?;
         Ok(values)

@@ -48,6 +48,7 @@ pub(super) fn open(path: &Path) -> Result<Emulator> {
     })
 }
 
+/// Makes the label of input `k`, which scales its range of training to −½…½ (the file has no names).
 fn label(k: usize, min: f64, max: f64) -> Label {
     Label {
         name: format!("label{k}"),
@@ -60,10 +61,12 @@ fn label(k: usize, min: f64, max: f64) -> Label {
     }
 }
 
+/// Reads an array as f32, charged to the budget of bytes.
 fn weights(archive: &mut Archive, key: &str, budget: &mut u64) -> Result<Array<f32>> {
     archive.read(key, budget, |x| x as f32)
 }
 
+/// Reads a dense network of three layers, whose first weights are `w0`; fails if the file has more.
 fn dense(archive: &mut Archive, w0: Array<f32>, budget: &mut u64) -> Result<Network> {
     let mut layers = vec![layer(archive, 0, w0, budget)?];
     for k in 1..3 {
@@ -76,6 +79,7 @@ fn dense(archive: &mut Archive, w0: Array<f32>, budget: &mut u64) -> Result<Netw
     Ok(Network::Dense(layers))
 }
 
+/// Makes layer `k` from its weights (outputs, inputs), and reads its biases.
 fn layer(archive: &mut Archive, k: usize, weight: Array<f32>, budget: &mut u64) -> Result<Layer> {
     let [outputs, inputs] = expect(archive, &format!("w_array_{k}"), &weight)?;
     let bias = weights(archive, &format!("b_array_{k}"), budget)?;
@@ -83,6 +87,7 @@ fn layer(archive: &mut Archive, k: usize, weight: Array<f32>, budget: &mut u64) 
     Ok(Layer { inputs, outputs, weight: weight.values, bias: bias.values, affine: None })
 }
 
+/// Reads a network per pixel, whose first weights `w0` are (pixels, hidden, labels); fails if shapes disagree.
 fn per_pixel(archive: &mut Archive, w0: Array<f32>, budget: &mut u64) -> Result<Network> {
     let [pixels, hidden, _] = expect(archive, "w_array_0", &w0)?;
     let w1 = weights(archive, "w_array_1", budget)?;

@@ -13,10 +13,12 @@ struct Tensor {
 }
 
 impl Tensor {
+    /// Makes a tensor of little-endian f32.
     fn f32(name: String, shape: Vec<usize>, values: &[f32]) -> Tensor {
         Tensor { name, dtype: Dtype::F32, shape, bytes: values.iter().flat_map(|x| x.to_le_bytes()).collect() }
     }
 
+    /// Makes a tensor of little-endian f64.
     fn f64(name: String, shape: Vec<usize>, values: &[f64]) -> Tensor {
         Tensor { name, dtype: Dtype::F64, shape, bytes: values.iter().flat_map(|x| x.to_le_bytes()).collect() }
     }
@@ -50,6 +52,7 @@ pub(super) fn bytes(emulator: &Emulator) -> Result<Vec<u8>, String> {
     serialize(views, Some(metadata.into_iter().collect())).map_err(|e| e.to_string())
 }
 
+/// Returns the tensors of layer `k`: weight (outputs, inputs), bias, and scale and offset if it has them.
 fn of_layer(k: usize, layer: &Layer) -> Vec<Tensor> {
     let Layer { inputs, outputs, weight, bias, affine } = layer;
     let mut tensors = vec![

@@ -69,10 +69,12 @@ const fn rank(kind: wgpu::DeviceType) -> u8 {
     }
 }
 
+/// Returns whether an adapter of this type is a discrete or an integrated GPU.
 const fn is_hardware(kind: wgpu::DeviceType) -> bool {
     matches!(kind, wgpu::DeviceType::DiscreteGpu | wgpu::DeviceType::IntegratedGpu)
 }
 
+/// Returns the adapters of all backends that wgpu finds, with the validation of indirect calls switched off.
 fn enumerate() -> Vec<wgpu::Adapter> {
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
     // compact clamps the indirect arguments itself
@@ -87,6 +89,7 @@ pub(super) fn again(info: &wgpu::AdapterInfo) -> Result<wgpu::Adapter> {
     found.ok_or_else(|| Error::NoAdapter(format!("{} is no longer there", info.name)))
 }
 
+/// Describes an adapter for the user: its name, backend, driver and limits, and the kernels that popfit would choose.
 fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterDescription {
     let (info, limits) = (adapter.get_info(), adapter.limits());
     AdapterDescription {

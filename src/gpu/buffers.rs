@@ -90,11 +90,13 @@ impl Plan {
         }
     }
 
+    /// Returns the sizes of a population's buffers on the device (elements of 4 bytes), without tables and readback.
     fn sizes(&self) -> impl Iterator<Item = usize> + '_ {
         let fixed = [self.members, self.state, self.control, self.limits, self.simplices, self.arguments];
         fixed.into_iter().chain(self.blocks.iter().copied())
     }
 
+    /// Returns the memory that the population takes in all, staging buffers of the upload included (bytes).
     pub fn bytes(&self) -> u64 {
         4 * (self.sizes().sum::<usize>() + self.readback + self.tables + self.upload) as u64
     }
@@ -126,7 +128,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Makes, poisons and, where their contents are constant, fills the buffers.
+    /// Creates the buffers, poisons them, and fills those whose contents are constant.
     pub fn new(context: &Context, recording: &Recording, plan: &Plan) -> Result<Buffers> {
         if !plan.fits(&context.limits, u64::MAX) {
             return Err(context.too_large(format!("a buffer of {} bytes is above the limits", plan.largest())));

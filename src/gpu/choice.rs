@@ -83,6 +83,7 @@ impl fmt::Display for Kernels {
     }
 }
 
+/// Parses the name of a product kernel: `registers`, or the size of a tile; any other name is a usage error.
 fn parse_tiles(text: &str) -> Result<Variant> {
     let named = |variant: &Variant| matches!(variant, Variant::Tiles { x, y } if text == format!("{x}x{y}"));
     match TILES.into_iter().find(named) {

@@ -155,7 +155,7 @@ impl Context {
         self.allowed_with(*self.fused.get_or_init(|| self.kernels.fused))
     }
 
-    /// These, where the limits allow it.
+    /// Returns the given fusions as far as the limits of the device allow them.
     pub fn allowed_with(&self, fused: Fused) -> Allowed {
         let wgpu::Limits { max_storage_buffers_per_shader_stage: storage_buffers, .. } = self.limits;
         Allowed { fused, storage_buffers, workgroup_bytes: self.limits.max_compute_workgroup_storage_size }
@@ -171,14 +171,17 @@ impl Context {
         self.device.features().contains(wgpu::Features::TIMESTAMP_QUERY)
     }
 
+    /// Returns a general device error that names this device.
     pub fn failure(&self, message: impl Into<String>) -> Error {
         Error::Device { device: self.name.clone(), message: message.into() }
     }
 
+    /// Returns an out-of-memory error that names this device.
     pub fn too_large(&self, message: impl Into<String>) -> Error {
         Error::OutOfMemory { device: self.name.clone(), message: message.into() }
     }
 
+    /// Returns the error that says that the results of this device cannot be trusted.
     pub fn untrusted(&self, message: impl Into<String>) -> Error {
         Error::DeviceUntrusted { device: self.name.clone(), message: message.into() }
     }
@@ -197,8 +200,8 @@ impl Context {
         }
     }
 
-    /// On a lost device everything is invalid, and it says that it is lost when nothing is left to do, or a moment
-    /// later.
+    /// Polls the device until it reports its loss or a short time is over. On a lost device commands fail first, and
+    /// the loss is reported when no work is left, or a moment later.
     fn hear(&self) {
         for _ in 0..MOMENTS {
             self.poll(None);
@@ -209,6 +212,7 @@ impl Context {
         }
     }
 
+    /// Records that the device is broken, so that the next [`Context::check`] fails.
     fn breaks(&self, broken: Broken) {
         write_down(&self.broken, broken);
     }
@@ -227,6 +231,7 @@ impl Context {
         Some(met)
     }
 
+    /// Creates a buffer; an injected out-of-memory fault only marks the device as short of memory.
     pub fn create_buffer(&self, descriptor: &wgpu::BufferDescriptor<'_>) -> wgpu::Buffer {
         if self.meet(Call::Buffer) == Some(Fault::OutOfMemory) {
             self.is_short.store(true, Ordering::Relaxed);
@@ -234,6 +239,7 @@ impl Context {
         self.device.create_buffer(descriptor)
     }
 
+    /// Submits the commands to the queue, then applies the fault that a test has injected at this call, if any.
     pub fn submit(&self, commands: wgpu::CommandEncoder) {
         let met = self.meet(Call::Submission);
         self.queue.submit([commands.finish()]);
@@ -260,7 +266,7 @@ impl Context {
         self.check()
     }
 
-    /// Waits, and writes down what is wrong.
+    /// Waits for the device, and records what went wrong.
     fn poll(&self, met: Option<Fault>) {
         let how = wgpu::PollType::Wait { submission_index: None, timeout: Some(self.limit()) };
         // a device that is lost while `wgpu` waits makes it panic
@@ -310,7 +316,7 @@ impl Context {
     }
 }
 
-/// The first thing counts, but for a loss, of which others may be the consequences.
+/// Records what broke the device. The first record stays, except that a loss replaces earlier failures.
 fn write_down(broken: &Mutex<Option<Broken>>, what: Broken) {
     let mut known = broken.lock().unwrap_or_else(PoisonError::into_inner);
     if known.is_none() || matches!((&*known, &what), (Some(Broken::Failed(_)), Broken::Lost(_))) {

@@ -116,6 +116,8 @@ impl Allowed {
         kernels
     }
 
+    /// Returns whether a range of stages may run as one kernel: it fits the limits, is chosen, and no other stage reads
+    /// what it leaves unwritten.
     fn are_one(self, recording: &Recording, stages: Range<usize>, products: Option<Products>) -> bool {
         let Some(task) = recording.stages.get(stages.clone()).and_then(Task::of) else { return false };
         let (before, after) = (&recording.stages[..stages.start], &recording.stages[stages.end..]);

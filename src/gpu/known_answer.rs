@@ -52,6 +52,7 @@ struct Answer {
 }
 
 impl Answer {
+    /// Computes the test product on the adapter with a product variant, in the given kind of number.
     fn compute(context: &Context, variant: Variant, kind: Kind) -> Result<Answer> {
         let Shape { members, inner, columns } = SHAPE;
         let number = |k: usize| ((k * 7919 + 13) % 1009) as f32 / 504.0 - 1.0;

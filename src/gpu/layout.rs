@@ -96,6 +96,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
+    /// Returns the number of floats that a field takes per member: P, P (P + 1) / 2 for a packed matrix, or 1.
     fn length(self, field: Field) -> usize {
         match field {
             Field::TrialParameters | Field::TrialGradient | Field::Accepted | Field::Gradient => self.parameters,
@@ -130,14 +131,17 @@ impl Layout {
         self.coarse_fatol() + 1
     }
 
+    /// Returns the offset of the vertices' values in a simplex, behind its P + 1 vertices of P coordinates.
     pub fn values(self) -> usize {
         (self.parameters + 1) * self.parameters
     }
 
+    /// Returns the offset in a simplex of the two objectives at which it was last spread, and the time before.
     pub fn spread_at(self) -> usize {
         self.values() + self.parameters + 1
     }
 
+    /// Returns the offset in a simplex of the tolerance of its coarse search.
     pub fn coarse_fatol(self) -> usize {
         self.spread_at() + 2
     }

@@ -124,8 +124,8 @@ impl GpuDevice {
         self.context().software
     }
 
-    /// The same, its products computed by the `which`-th of the tiled kernels: for tests. What has made a product keeps
-    /// its kernel.
+    /// Returns the same device with its products computed by the `which`-th tiled kernel (for tests). Products made
+    /// before keep their kernel.
     #[doc(hidden)]
     #[must_use]
     pub fn with_tiles(self, which: usize) -> GpuDevice {
@@ -133,8 +133,8 @@ impl GpuDevice {
         self
     }
 
-    /// The same, its products of halves computed by cooperative matrices, which a software adapter would not take by
-    /// itself: for tests. `None` where there are none.
+    /// Returns the same device with its products of halves computed by cooperative matrices, which a software adapter
+    /// would not choose by itself (for tests). `None` where there are none.
     #[doc(hidden)]
     #[must_use]
     pub fn with_cooperative_products(self) -> Option<GpuDevice> {
@@ -143,8 +143,9 @@ impl GpuDevice {
         Some(self)
     }
 
-    /// The same, with the activation in its product's kernel (tiles alone have it), and what comes before the sums over
-    /// pixels in theirs, or each with its own: for tests. What has made a population keeps its kernels.
+    /// Returns the same device with the activation fused into its product's kernel if `layers` (tiles alone allow it),
+    /// and the stages before the sums over pixels into theirs if `sums` (for tests). Populations made before keep their
+    /// kernels.
     #[doc(hidden)]
     #[must_use]
     pub fn with_fusion(self, layers: bool, sums: bool) -> GpuDevice {
@@ -152,7 +153,7 @@ impl GpuDevice {
         self
     }
 
-    /// The same adapter, opened once more, with faults on purpose: for tests.
+    /// Returns the same adapter, opened once more, with faults that a test injects.
     #[doc(hidden)]
     pub fn with_faults(self, faults: Arc<Faults>) -> Result<GpuDevice> {
         let old = self.context();
@@ -171,13 +172,14 @@ impl GpuDevice {
         Ok(())
     }
 
+    /// Opens the chosen adapter with default options and probes it; fails if there is none or a probe fails.
     fn choose(choice: Choice) -> Result<GpuDevice> {
         let context = Context::open(adapter::choose(choice)?, Options::default())?;
         probe::probe(&context, false)?;
         Ok(GpuDevice { current: Arc::new(Mutex::new(Arc::new(context))) })
     }
 
-    /// Opened with cooperative matrices where the adapter has them: only a run that may use them asks for them.
+    /// Returns the context opened with cooperative matrices where the adapter has them; other runs do not ask for them.
     fn with_matrices(&self) -> Arc<Context> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if !current.options.cooperative && adapter::matrices(&current.adapter).is_some() {
@@ -189,11 +191,12 @@ impl GpuDevice {
         current.clone()
     }
 
+    /// Returns the context that is open at present.
     fn context(&self) -> Arc<Context> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Bytes of a population of `capacity`, and whether its buffers stay within the adapter's limits.
+    /// Plans the buffers of a population of `capacity` members.
     fn plan(&self, recording: &Recording, capacity: usize) -> buffers::Plan {
         let layout = layout::Layout { parameters: recording.parameters.len(), capacity };
         let unwritten = self.context().allowed().unwritten(recording);

@@ -85,6 +85,7 @@ pub(super) fn compiled(context: &Context, stem: &str, source: &Source, writes: &
     Ok(made.insert(new).clone())
 }
 
+/// Creates a storage buffer that holds the shader's table, padded to a multiple of four elements.
 fn table(context: &Context, shader: &Shader) -> wgpu::Buffer {
     let elements = shader.table.len().next_multiple_of(4).max(4);
     let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;

@@ -46,6 +46,7 @@ pub(super) struct GpuPopulation {
 }
 
 impl GpuPopulation {
+    /// Creates a population of `capacity` members with the kernels that the context allows to be fused.
     pub fn new(
         context: Arc<Context>,
         recording: Arc<Recording>,
@@ -147,6 +148,7 @@ impl GpuPopulation {
         Ok(())
     }
 
+    /// Adds a copy between host and device to the profile, if one is kept.
     fn copied(&self, work: Work, bytes: usize, begin: Instant) {
         if let Some((gauge, _)) = &self.gauge {
             gauge.copied(work, bytes, begin);
@@ -219,6 +221,7 @@ impl GpuPopulation {
         self.submit_and_read(commands, &self.buffers.state, self.entry.state.len()).await
     }
 
+    /// Writes values to the start of a buffer; does nothing if there are none.
     fn write(&self, buffer: &wgpu::Buffer, values: &[impl bytemuck::Pod]) {
         if !values.is_empty() {
             self.context.queue.write_buffer(buffer, 0, bytemuck::cast_slice(values));

@@ -37,7 +37,8 @@ pub(super) fn probe(context: &Context, again: bool) -> Result<()> {
     }
 }
 
-/// Awkward arguments of exp and log, bit patterns of which some are NaN, terms of a sum that cancels in part.
+/// Returns awkward arguments of exp and log, bit patterns some of which are NaN, and terms of a sum that cancels in
+/// part.
 fn points() -> Vec<f32> {
     let at = |i: usize| i as f32 / (EACH - 1) as f32;
     let exponents = (0..EACH).map(|i| match i % 4 {

@@ -23,6 +23,7 @@ struct Mapping {
 }
 
 impl Mapping {
+    /// Stores the outcome of the mapping, and wakes the task that waits for it.
     fn finish(&self, success: bool) {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.0 = Some(success);

@@ -54,6 +54,7 @@ pub(super) fn declare_simplex(constants: &mut Constants, settings: &NelderMead) 
     constants.float("RESPREAD", RESPREAD);
 }
 
+/// Converts a count to the `i32` of WGSL; one that is too large becomes `i32::MAX`.
 fn signed(count: u32) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }

@@ -1,7 +1,7 @@
 //! All calls that wgpu marks unsafe, each with the reason why it is safe here. Only runs in mixed precision open a
 //! device with wgpu's experimental features.
 
-/// Pipelines that an earlier run's driver has written, or none.
+/// Creates a pipeline cache from what an earlier run's driver has written, or an empty one.
 #[expect(unsafe_code, reason = "wgpu asks that the data be its own: they carry the checksum that `Cache::save` wrote")]
 pub(super) fn pipeline_cache(device: &wgpu::Device, data: Option<&[u8]>) -> wgpu::PipelineCache {
     // of another version of wgpu or the driver: an empty one
@@ -9,7 +9,7 @@ pub(super) fn pipeline_cache(device: &wgpu::Device, data: Option<&[u8]>) -> wgpu
     unsafe { device.create_pipeline_cache(&descriptor) }
 }
 
-/// Leave to ask for features that wgpu may still change: cooperative matrices.
+/// Returns the token that enables wgpu's experimental features, here cooperative matrices.
 #[expect(
     unsafe_code,
     reason = "asked for mixed precision alone, and no product is left to them that the host has not compared"

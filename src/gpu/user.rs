@@ -87,12 +87,14 @@ pub(crate) fn validate(user: &str, rest: &str, rows: usize, shape: Shape) -> Res
     placed.validate(&module).map(|_| ())
 }
 
+/// Returns the WGSL signature that a user's `model` must have, for messages.
 fn signature(Shape { predictors, parameters }: Shape) -> String {
     let or = if predictors == 1 { " (or x: f32)" } else { "" };
     format!("fn model(p: array<f32, {parameters}>, x: array<f32, {predictors}>) -> f32{or}")
 }
 
 impl Placed {
+    /// Assembles the complete shader around the user's WGSL, and records which bytes of it are the user's.
     fn new(user: &str, rest: &str, rows: usize, shape: Shape) -> Placed {
         let parameter = |p: usize| Parameter { name: p.to_string(), origin: 0.0, scale: 1.0 };
         let parameters = shape.parameters;
@@ -120,6 +122,7 @@ impl Placed {
         Placed { user: start..start + length, text: source.text }
     }
 
+    /// Returns whether a span begins in the user's part of the shader.
     fn holds(&self, span: Span) -> bool {
         span.to_range().is_some_and(|range| self.user.contains(&range.start))
     }
@@ -246,6 +249,7 @@ impl Placed {
         Ok(())
     }
 
+    /// Returns whether `model` takes a single number x instead of an array; fails if it has another signature.
     fn model_takes_scalar(&self, module: &Module, function: &Function, span: Span, shape: Shape) -> Result<bool> {
         let result = function.result.as_ref().map(|result| result.ty);
         if let [p, x] = &function.arguments[..] {
@@ -259,6 +263,7 @@ impl Placed {
         Err(self.complain(Some(span), format!("`model` is not {}", signature(shape))))
     }
 
+    /// Fails unless `derivative` takes the arguments of `model` and returns one f32 per parameter.
     fn check_derivative(&self, module: &Module, function: &Function, span: Span, shape: Shape) -> Result<()> {
         let model = module.functions.iter().find(|(_, f)| f.name.as_deref() == Some("model")).map(|(_, f)| f);
         let takes = |f: &Function| f.arguments.iter().map(|argument| argument.ty).collect::<Vec<_>>();
@@ -272,10 +277,12 @@ impl Placed {
     }
 }
 
+/// Returns whether a type of the module is f32.
 fn is_float(module: &Module, ty: Handle<Type>) -> bool {
     matches!(module.types[ty].inner, TypeInner::Scalar(scalar) if scalar.kind == ScalarKind::Float && scalar.width == 4)
 }
 
+/// Returns whether a type of the module is an array of exactly `length` f32.
 fn is_array(module: &Module, ty: Handle<Type>, length: usize) -> bool {
     match module.types[ty].inner {
         TypeInner::Array { base, size: ArraySize::Constant(size), .. } => {

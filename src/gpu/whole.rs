@@ -43,6 +43,7 @@ struct Ready {
 }
 
 impl GpuWhole {
+    /// Makes a solver of whole fits on the context; buffers and pipeline are created when they are first needed.
     pub fn new(context: Arc<Context>, whole: Whole) -> GpuWhole {
         let layout = Layout { parameters: whole.parameters, capacity: whole.capacity.max(1) };
         GpuWhole { context, whole, layout, own_grid: None, ready: None }
@@ -159,6 +160,8 @@ impl GpuWhole {
         Contents { state, control, observed, grid, limits }
     }
 
+    /// Fits at most as many curves as the buffers hold: uploads them, runs rounds until none is running, and reads the
+    /// results.
     async fn some(
         &self,
         ready: &Ready,
@@ -201,6 +204,7 @@ impl GpuWhole {
         }
     }
 
+    /// Submits one dispatch of the kernel over `fits` fits, 64 per workgroup.
     fn dispatch(&self, ready: &Ready, fits: usize) {
         let mut encoder = self.context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
@@ -211,11 +215,13 @@ impl GpuWhole {
         self.context.submit(encoder);
     }
 
+    /// Reads `elements` elements of the buffer of this index back to the host.
     async fn read<T: bytemuck::Pod>(&self, ready: &Ready, buffer: usize, elements: usize) -> Result<Vec<T>> {
         let encoder = self.context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         readback::fetch(&self.context, encoder, &ready.buffers[buffer], &ready.readback, elements).await
     }
 
+    /// Copies parameters, χ², predicted reductions, statuses and rounds of the fits from the readback to their columns.
     fn unload(
         &self,
         fits: &[usize],

@@ -149,6 +149,7 @@ pub(crate) struct MemberRows<'a, R> {
 }
 
 impl<R: Real> MemberRows<'_, R> {
+    /// Applies the activation to the block with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }

@@ -154,6 +154,8 @@ impl<R: Real> MemberRows<'_, R> {
         all
     }
 
+    /// Solves C a = SᵀD by Cholesky, writes a and the factor, and returns ln det C; all NaN if C is not positive
+    /// definite.
     fn solve(&mut self, gram: &Gram<R>) -> f64 {
         let terms = self.terms;
         let mut factor = self.orthonormal(gram);

@@ -205,6 +205,7 @@ fn fill<R: Real>(
     }
 }
 
+/// Replaces the contents of `to` by the values of `from`, as f64.
 fn widen<R: Real>(to: &mut Vec<f64>, from: &[R]) {
     to.clear();
     to.extend(from.iter().map(|x| x.to_f64()));

@@ -101,6 +101,7 @@ struct MemberRows<'a, R> {
 }
 
 impl<R: Real> MemberRows<'_, R> {
+    /// Adds the points to the sums with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }

@@ -167,7 +167,7 @@ struct Projection<'a, R> {
 }
 
 impl<R: Real> Projection<'_, R> {
-    /// Coefficients of the stored basis: transformᵀ a.
+    /// Returns the coefficients of the stored basis: transformᵀ a.
     fn coefficients<T: Real>(&self) -> Vec<T> {
         let one = |k: usize| {
             let rows = self.transform.chunks_exact(self.terms).zip(self.solution);
@@ -178,6 +178,7 @@ impl<R: Real> Projection<'_, R> {
 }
 
 impl<R: Real> MemberRows<'_, R> {
+    /// Adds the arm to the sums with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }

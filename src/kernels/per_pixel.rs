@@ -105,6 +105,7 @@ pub(crate) struct MemberRows<'a, R> {
 }
 
 impl<R: Real> MemberRows<'_, R> {
+    /// Evaluates the network of every pixel with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }

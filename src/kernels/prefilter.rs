@@ -88,6 +88,7 @@ struct MemberRows<'a, R> {
 }
 
 impl<R: Real> MemberRows<'_, R> {
+    /// Computes the coefficients with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }
@@ -117,6 +118,7 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
     }
 }
 
+/// Returns the coefficient of pixel `j` near an end of a segment, whose edge pixels are replicated.
 #[inline(always)]
 fn edge<R: Real>(input: &[R], j: usize, taps: &[R; REACH + 1]) -> R {
     let mut sum = taps[0] * input[j];
@@ -130,9 +132,9 @@ fn edge<R: Real>(input: &[R], j: usize, taps: &[R; REACH + 1]) -> R {
 /// Pixels that are worked on together, so that what is between stays in the cache.
 const BLOCK: usize = 1024;
 
-/// `output[0]` is pixel `REACH` of `input`, whose last `REACH` pixels have none. With z = √3 − 2 and S a shift by one
-/// pixel, Σ z^k S^k over k = 0…11 is (1 + z S) (1 + z² S²) (1 + z⁴ S⁴ + z⁸ S⁸): a few sums to each side instead of
-/// twelve.
+/// Computes the pixels that have `REACH` others on both sides; `output[0]` is pixel `REACH` of `input`. With z = √3 − 2
+/// and S a shift by one pixel, Σ z^k S^k over k = 0…11 is (1 + z S) (1 + z² S²) (1 + z⁴ S⁴ + z⁸ S⁸): a few sums to each
+/// side instead of twelve.
 #[inline(always)]
 fn interior<R: Real>(input: &[R], output: &mut [R]) {
     const MOST: usize = BLOCK + 2 * REACH;

@@ -130,6 +130,7 @@ fn doppler(v: f64) -> (f64, f64) {
 }
 
 impl<R: Real> MemberRows<'_, R> {
+    /// Resamples the rows with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }
@@ -180,7 +181,7 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
     }
 }
 
-/// `by_u`: d(atanh(v/c))/du.
+/// Splits a segment's Doppler shift into whole and fractional pixels, where `by_u` is d(atanh(v/c))/du.
 fn split<R: Real>(segment: &Segment, shift: f64, by_u: f64) -> Shift<R> {
     let s = shift * segment.inverse_step;
     let whole = s.floor();
@@ -194,6 +195,7 @@ fn split<R: Real>(segment: &Segment, shift: f64, by_u: f64) -> Shift<R> {
     }
 }
 
+/// Returns `yes` if the condition holds, else `no`, in a form that compilers turn into a select instruction.
 #[inline(always)]
 fn pick<T>(condition: bool, yes: T, no: T) -> T {
     if condition { yes } else { no }
@@ -333,6 +335,7 @@ struct Cubic<R> {
 }
 
 impl<R: Real> Cubic<R> {
+    /// Returns the constants in this precision.
     #[inline(always)]
     fn new() -> Cubic<R> {
         let [sixth, two, three, four, six, nine, twelve] = [1.0 / 6.0, 2.0, 3.0, 4.0, 6.0, 9.0, 12.0].map(R::of);

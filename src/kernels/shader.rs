@@ -85,6 +85,7 @@ impl Dispatch {
         Dispatch { y: pixels.div_ceil(64) as u32, ..Dispatch::WORKGROUPS }
     }
 
+    /// Returns the number of workgroups along x for so many members, at most `MAX_MEMBERS`.
     pub fn x(self, members: usize) -> u32 {
         let groups = (members as u64 * u64::from(self.numerator)).div_ceil(u64::from(self.denominator));
         groups.min(MAX_MEMBERS as u64) as u32
@@ -129,6 +130,7 @@ impl Shader {
         self.bindings.push(Binding { target, write });
     }
 
+    /// Declares the population's state buffer as the next binding.
     pub fn state(&mut self, write: bool) {
         self.bind("state", "f32", Target::State, write);
     }
@@ -151,6 +153,7 @@ impl Shader {
         self.constants.line(&format!("fn {name}_base(position: u32, spectrum: u32) -> u32 {{ return {start}; }}"));
     }
 
+    /// Returns the complete WGSL source, with the file and line that each of its lines comes from.
     pub fn source(&self) -> Source {
         Source::join(&self.constants, self.stem, self.text, &self.uses, self.user.as_ref())
     }

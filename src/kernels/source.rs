@@ -52,15 +52,18 @@ pub struct Constants {
 }
 
 impl Constants {
+    /// Adds a `u32` constant, which bounds of unrolled loops may name.
     pub fn unsigned(&mut self, name: &str, value: usize) {
         let _ = writeln!(self.text, "const {name}: u32 = {value}u;");
         self.unsigned.insert(name.to_owned(), value);
     }
 
+    /// Adds an `i32` constant.
     pub fn signed(&mut self, name: &str, value: i32) {
         let _ = writeln!(self.text, "const {name}: i32 = i32({value});");
     }
 
+    /// Adds an `f32` constant.
     pub fn float(&mut self, name: &str, value: f64) {
         let literal = self.literal(value);
         let _ = writeln!(self.text, "const {name}: f32 = {literal};");
@@ -121,6 +124,7 @@ impl Source {
         source
     }
 
+    /// Appends the shared files that the `//@use` lines of a text name.
     fn append_uses(&mut self, text: &str, constants: &Constants, seen: &mut HashSet<String>) {
         for names in text.lines().filter_map(|line| line.strip_prefix("//@use ")) {
             for name in names.split(',') {
@@ -129,6 +133,7 @@ impl Source {
         }
     }
 
+    /// Appends a shared file after those that it uses itself, unless it is there already.
     fn append_shared(&mut self, name: &str, constants: &Constants, seen: &mut HashSet<String>) {
         if !seen.insert(name.to_owned()) {
             return;
@@ -138,6 +143,7 @@ impl Source {
         self.append(&format!("shaders/shared/{name}.wgsl"), text, constants);
     }
 
+    /// Appends the lines of a file without `enable` directives, with its marked loops unrolled.
     fn append(&mut self, file: &str, text: &str, constants: &Constants) {
         let own = (1..).zip(text.lines()).filter(|(_, line)| !line.starts_with(ENABLE));
         let numbered: Vec<Line> = own.map(|(number, text)| Line { number, text: text.to_owned() }).collect();

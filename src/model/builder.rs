@@ -65,7 +65,7 @@ impl SpectralModelBuilder {
         self
     }
 
-    /// The continuum of every arm that has none of its own; `Continuum::chebyshev(10)` unless set.
+    /// Sets the continuum of every arm that has none of its own; `Continuum::chebyshev(10)` unless set.
     #[must_use]
     pub fn continuum(mut self, continuum: Continuum) -> Self {
         self.continuum = continuum;
@@ -205,6 +205,7 @@ impl SpectralModelBuilder {
         Ok(())
     }
 
+    /// Fails if an interval of the mask is empty or not finite, or if the error floor is negative or not finite.
     fn check_spectra(&self) -> Result<()> {
         for (low, high) in &self.spectra.mask {
             if !(low.is_finite() && high.is_finite() && low < high) {
@@ -300,6 +301,7 @@ fn motion(
     Ok(parameters.len() - 1)
 }
 
+/// Fails with the parameter's name unless both bounds are finite and `lower` ≤ `upper`.
 pub(super) fn check_bounds(parameter: &str, lower: f64, upper: f64) -> Result<()> {
     if lower.is_finite() && upper.is_finite() && lower <= upper {
         return Ok(());
@@ -307,6 +309,7 @@ pub(super) fn check_bounds(parameter: &str, lower: f64, upper: f64) -> Result<()
     Err(Error::BadBounds { parameter: parameter.to_string(), lower, upper })
 }
 
+/// Fails unless the number of continuum terms is one that their kind allows.
 fn check_continuum(arm: &str, continuum: Continuum) -> Result<()> {
     let allowed = continuum.kind.terms();
     if allowed.contains(&continuum.terms) {
@@ -316,7 +319,7 @@ fn check_continuum(arm: &str, continuum: Continuum) -> Result<()> {
     Err(Error::Model(format!("arm \"{arm}\": {} continuum terms, allowed are {low} to {high}", continuum.terms)))
 }
 
-/// `first` is the shortest wavelength, Å.
+/// Checks an arm's line spread, where `first` is the shortest wavelength (Å).
 fn check_spread(arm: &str, spread: LineSpread, grid: &TemplateGrid, first: f64) -> Result<()> {
     // pixels: wider ones are surely a mistake, and cost more than the network
     const WIDEST: f64 = 200.0;

@@ -5,7 +5,8 @@ use pulp::NullaryFnOnce;
 use super::settings::{Continuum, ContinuumKind};
 use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower};
 
-/// Basis functions (terms, pixels) at `wavelength` (Å), x ∈ \[−1, 1\] linear in wavelength from `low` to `high`.
+/// Returns basis functions (terms, pixels) at `wavelength` (Å), x ∈ \[−1, 1\] linear in wavelength from `low` to
+/// `high`.
 pub fn basis(continuum: Continuum, wavelength: &[f64], low: f64, high: f64) -> Vec<f64> {
     let x: Vec<f64> =
         wavelength.iter().map(|w| if high > low { (w - low) / (high - low) * 2.0 - 1.0 } else { 0.0 }).collect();
@@ -32,7 +33,7 @@ fn chebyshev(term: usize, x: f64) -> f64 {
     value
 }
 
-/// rvspecfit's basis: 1, x, x², then n = terms − 3 Gaussians with centres linspace(−1, 1, n) and σ = 1/n.
+/// Returns a term of rvspecfit's basis: 1, x, x², then n = terms − 3 Gaussians at linspace(−1, 1, n) with σ = 1/n.
 fn rbf(term: usize, terms: usize, x: f64) -> f64 {
     if term < 3 {
         return x.powi(term as i32);

@@ -140,6 +140,7 @@ impl ModelFile {
         }
     }
 
+    /// Makes a model builder from the entries of the file; opens the emulators, and fails on unknown labels.
     fn builder(&self) -> Result<SpectralModelBuilder> {
         let mut builder = SpectralModel::builder().marginalise(self.marginalise).spectra(self.spectra.clone());
         let mut known: Vec<String> = Vec::new();
@@ -198,6 +199,7 @@ impl ModelFile {
         }
     }
 
+    /// Opens an arm's emulator, relative to the folder of the model file, and applies the settings of its entry.
     fn open_arm(&self, entry: &ArmEntry) -> Result<Arm> {
         let folder = self.path.parent().unwrap_or(Path::new(""));
         let mut emulator =

@@ -52,6 +52,7 @@ impl Document<'_> {
         Error::Model(format!("{}: {message}", self.place(span)))
     }
 
+    /// Returns the path of the file and the line number of a span, for messages.
     fn place(&self, span: Range<usize>) -> String {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         format!("{}, line {}", self.path.display(), before.matches('\n').count() + 1)
@@ -90,6 +91,7 @@ impl<'a> Section<'a> {
         self.table.keys().map(|key| key.get_ref().as_ref())
     }
 
+    /// Returns whether the section has a key of this name.
     pub fn has(&self, name: &str) -> bool {
         self.table.get(name).is_some()
     }
@@ -134,10 +136,12 @@ impl<'a> Section<'a> {
         value.ok_or_else(|| self.document.error(self.span.clone(), format!("`{}` is missing", self.full(name))))
     }
 
+    /// Reads an optional string; `None` if the key is absent, an error if its value is of another type.
     pub fn text(&self, name: &str) -> Result<Option<&'a str>> {
         self.read(name, "a string", |value| value.as_str())
     }
 
+    /// Reads an optional boolean; `None` if the key is absent, an error if its value is of another type.
     pub fn boolean(&self, name: &str) -> Result<Option<bool>> {
         self.read(name, "true or false", |value| value.as_bool())
     }
@@ -185,6 +189,7 @@ impl<'a> Section<'a> {
         Ok(all)
     }
 
+    /// Reads an optional array of strings; `None` if the key is absent, an error if a value is of another type.
     pub fn texts(&self, name: &str) -> Result<Option<Vec<String>>> {
         self.read(name, "an array of strings", |value| {
             value.as_array()?.iter().map(|v| v.get_ref().as_str().map(str::to_string)).collect()
@@ -211,11 +216,13 @@ impl<'a> Section<'a> {
         self.table.get(name).is_some_and(|value| value.get_ref().is_table())
     }
 
+    /// Reads an optional key with `get`; where `get` returns `None`, the error says what was expected.
     fn read<T>(&self, name: &str, expectation: &str, get: impl Fn(&'a DeValue<'a>) -> Option<T>) -> Result<Option<T>> {
         let Some(value) = self.table.get(name) else { return Ok(None) };
         get(value.get_ref()).map(Some).ok_or_else(|| self.expected(name, value, expectation))
     }
 
+    /// Returns two bounds if they are finite and in order, else an error with their place in the file.
     fn ordered(&self, name: &str, lower: f64, upper: f64) -> Result<Option<(f64, f64)>> {
         if lower.is_finite() && upper.is_finite() && lower <= upper {
             return Ok(Some((lower, upper)));
@@ -224,22 +231,26 @@ impl<'a> Section<'a> {
         Err(Error::BadBounds { parameter, lower, upper })
     }
 
+    /// Returns an error that says what a key's value must be, and quotes it or names its type.
     fn expected(&self, name: &str, value: &Value<'_>, expectation: &str) -> Error {
         let found = self.document.text.get(value.span()).unwrap_or_default();
         let found = if found.len() > 40 || found.contains('\n') { value.get_ref().type_str() } else { found };
         self.error(name, format!("must be {expectation}, not {found}"))
     }
 
+    /// Returns the span of a key in the text, or that of the section if the key is absent.
     fn key_span(&self, name: &str) -> Range<usize> {
         self.table.get_key_value(name).map_or(self.span.clone(), |(key, _)| key.span())
     }
 }
 
+/// Reads a non-negative integer in any radix of TOML; `None` for other values.
 fn integer(value: &DeValue<'_>) -> Option<usize> {
     let integer = value.as_integer()?;
     usize::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
 
+/// Reads a finite number; `None` for NaN, infinities and values of other types.
 fn number(value: &DeValue<'_>) -> Option<f64> {
     any_number(value).filter(|x| x.is_finite())
 }
@@ -253,6 +264,7 @@ fn any_number(value: &DeValue<'_>) -> Option<f64> {
     }
 }
 
+/// Reads a number, or a table whose only key `column` names a column of the spectra; `None` for other values.
 fn setting(value: &DeValue<'_>, number: fn(&DeValue<'_>) -> Option<f64>) -> Option<Setting> {
     let Some(table) = value.as_table() else { return number(value).map(Setting::Number) };
     let column = table.get("column")?.get_ref().as_str()?;

@@ -20,6 +20,7 @@ pub struct Labels<'a> {
 }
 
 impl Labels<'_> {
+    /// Returns the settings of a label, or the default ones if the user gave none.
     fn of(&self, name: &str) -> LabelSettings {
         self.settings.get(name).cloned().unwrap_or_default()
     }
@@ -125,6 +126,7 @@ impl Labels<'_> {
         Ok(if terms.is_empty() { Source::Fixed(constant) } else { Source::Linear { constant, terms } })
     }
 
+    /// Returns the index of the parameter of this name; fails if there is none.
     fn free(&self, name: &str, parameters: &[ModelParameter]) -> Result<usize> {
         let place = parameters.iter().position(|p| p.solver.name == name);
         place.ok_or_else(|| Error::Model(format!("labels.{name}: no parameter of this name")))

@@ -108,20 +108,24 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
+    /// Returns whether the bounds are equal, which holds the parameter at their value.
     pub fn is_held(&self) -> bool {
         self.lower == self.upper
     }
 }
 
 impl ModelParameter {
+    /// Converts a physical value to the solver's dimensionless u.
     pub fn to_u(&self, physical: f64) -> f64 {
         (physical - self.solver.origin) / self.solver.scale
     }
 
+    /// Converts the solver's dimensionless u to a physical value.
     pub fn to_physical(&self, u: f64) -> f64 {
         self.solver.origin + self.solver.scale * u
     }
 
+    /// Returns whether the bounds are equal, which holds the parameter at their value.
     pub fn is_held(&self) -> bool {
         self.lower == self.upper
     }

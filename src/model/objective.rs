@@ -31,6 +31,7 @@ impl SpectralObjective {
         SpectralObjective::recorded(model, layout, precision, false)
     }
 
+    /// Records the stages of a model: the prior with the emulators' hulls, then each arm's template and spectrum.
     fn recorded(
         model: &SpectralModel,
         layout: &[ArmLayout],
@@ -68,6 +69,7 @@ impl SpectralObjective {
     }
 }
 
+/// Returns the hulls of the arm's training labels, with the network inputs that are their axes.
 fn hulls(arm: &ModelArm) -> Vec<HullRow> {
     let rows = arm.emulator.hulls().iter().map(|hull| HullRow {
         labels: hull.axes.iter().map(|&axis| arm.inputs[axis].clone()).collect(),
@@ -83,6 +85,7 @@ pub fn hull_weights(model: &SpectralModel, pixels: &[usize]) -> Vec<f64> {
     model.arms.iter().zip(pixels).flat_map(of_arm).collect()
 }
 
+/// Wraps numbers as shared f32 values of a recording.
 fn floats(values: Vec<f32>) -> Values {
     Values::F32(values.into())
 }
@@ -139,6 +142,7 @@ fn fit_halves(values: &[f32]) -> bool {
     values.iter().all(|x| half::f16::from_f32(*x).is_finite())
 }
 
+/// Returns a copy of the values, padded with zeros to `columns` elements.
 fn extended(values: &[f32], columns: usize) -> Vec<f32> {
     let mut out = values.to_vec();
     out.resize(columns, 0.0);

@@ -42,13 +42,13 @@ pub struct PreparedArm {
 }
 
 impl PreparedArm {
-    /// (terms, padded) The basis to which `transform` and `continuum` belong: its own, or the grid's.
+    /// Returns the basis (terms, padded) to which `transform` and `continuum` belong: its own, or the grid's.
     pub fn basis<'a>(&'a self, sampling: &'a Sampling) -> &'a [f32] {
         if self.basis.is_empty() { &sampling.basis } else { &self.basis }
     }
 
-    /// weight · continuum, the continuum fitted without the model's lines (padded). Made where it is asked for: kept,
-    /// it would be a third of all that is prepared.
+    /// Computes weight · continuum, the continuum fitted without the model's lines (padded). It is not kept, because it
+    /// would be a third of all that is prepared.
     pub fn smooth(&self, sampling: &Sampling) -> Vec<f32> {
         if self.continuum.is_empty() {
             return self.weight.clone();
@@ -152,6 +152,7 @@ pub fn prepare(model: &SpectralModel, raw: &[RawArm], samplings: &[&Sampling]) -
     Ok(prepared)
 }
 
+/// Returns the fault of a spectrum that has fewer unmasked pixels than free parameters and continuum terms.
 fn underdetermined(pixels: usize, free: usize, rank: usize) -> Fault {
     let detail = format!(
         "{pixels} unmasked pixels are fewer than {free} free parameters plus the {rank} continuum terms that they \
@@ -305,7 +306,7 @@ impl NullaryFnOnce for Scale<'_> {
     }
 }
 
-/// Σ ln w of the positive ones among at most 4,096: exponents are added, mantissas multiplied, up to 512 in a lane.
+/// Returns Σ ln w of the positive values among at most 4,096; mantissas are multiplied, and exponents added.
 #[inline(always)]
 fn sum_of_logarithms(values: &[f64]) -> f64 {
     const MANTISSA: u64 = (1 << 52) - 1;

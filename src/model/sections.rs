@@ -146,6 +146,7 @@ pub(super) fn motion(top: &Section<'_>, name: &str) -> Result<Motion> {
     Ok(Motion { entry, settings })
 }
 
+/// Reads the section `labels`: each label's name and settings, in the order of the file.
 pub(super) fn labels(section: &Section<'_>) -> Result<Vec<(String, LabelSettings)>> {
     let read = |name: &str| {
         let label = section.required(name, section.section(name)?)?;
@@ -201,6 +202,7 @@ fn prior(section: &Section<'_>, columns: LabelColumns) -> Result<(Option<(f64, f
     Ok((Some((mean.unwrap_or(0.0), sigma.unwrap_or(1.0))), columns))
 }
 
+/// Reads the section `spectra`: masked intervals (Å), the error floor, and the rule for pixels that are not finite.
 pub(super) fn spectra(section: &Section<'_>) -> Result<SpectraSettings> {
     section.only(&["mask", "error_floor", "nonfinite"])?;
     let error_floor = section.number("error_floor")?.unwrap_or(0.0);
@@ -211,6 +213,7 @@ pub(super) fn spectra(section: &Section<'_>) -> Result<SpectraSettings> {
     Ok(SpectraSettings { mask: section.intervals("mask")?, error_floor, nonfinite: nonfinite.unwrap_or_default() })
 }
 
+/// Reads the section `solver`: its kind, the number of starts, and whether errors are released.
 pub(super) fn solver(section: &Section<'_>) -> Result<SolverEntry> {
     section.only(&["kind", "starts", "released_errors"])?;
     Ok(SolverEntry {

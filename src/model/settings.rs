@@ -46,17 +46,17 @@ impl ContinuumKind {
 }
 
 impl Continuum {
-    /// Chebyshev polynomials T₀ to T of `terms` − 1.
+    /// Makes a continuum of Chebyshev polynomials T₀ to T of `terms` − 1.
     pub const fn chebyshev(terms: usize) -> Continuum {
         Continuum { kind: ContinuumKind::Chebyshev, terms }
     }
 
-    /// rvspecfit's basis.
+    /// Makes a continuum of rvspecfit's basis.
     pub const fn rbf(terms: usize) -> Continuum {
         Continuum { kind: ContinuumKind::Rbf, terms }
     }
 
-    /// No continuum.
+    /// Leaves the continuum out, for normalised spectra.
     pub const fn none() -> Continuum {
         Continuum { kind: ContinuumKind::None, terms: 0 }
     }
@@ -90,7 +90,7 @@ pub struct Arm {
 }
 
 impl Arm {
-    /// `name` as in the spectra's file.
+    /// Makes an arm of this emulator; `name` is that of the arm in the files of spectra.
     pub fn new(name: impl Into<String>, emulator: Emulator) -> Arm {
         Arm {
             name: name.into(),
@@ -102,14 +102,14 @@ impl Arm {
         }
     }
 
-    /// Å: only pixels between these are used.
+    /// Restricts the arm to pixels in this range of wavelengths (Å).
     #[must_use]
     pub fn range(mut self, range: RangeInclusive<f64>) -> Arm {
         self.range = Some(range.into_inner());
         self
     }
 
-    /// Cubic B-spline unless the network was trained with linear interpolation.
+    /// Sets the interpolation; the cubic B-spline is right unless the network was trained with a linear one.
     #[must_use]
     pub fn interpolation(mut self, interpolation: Interpolation) -> Arm {
         self.interpolation = interpolation;
@@ -123,7 +123,7 @@ impl Arm {
         self
     }
 
-    /// `LineSpread::None` unless set.
+    /// Sets the line spread; `LineSpread::None` unless set.
     #[must_use]
     pub fn line_spread(mut self, line_spread: LineSpread) -> Arm {
         self.line_spread = line_spread;

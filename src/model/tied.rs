@@ -45,6 +45,7 @@ enum Factor {
 }
 
 impl Reader<'_> {
+    /// Returns the text that has not been read yet.
     fn rest(&self) -> &str {
         &self.text[self.at..]
     }
@@ -61,6 +62,7 @@ impl Reader<'_> {
         value
     }
 
+    /// Returns a message that begins with the number of the current character, counted from 1.
     fn wrong(&self, message: &str) -> String {
         format!("character {}: {message}", self.text[..self.at].chars().count() + 1)
     }
@@ -82,6 +84,7 @@ impl Reader<'_> {
         }
     }
 
+    /// Reads a label's name or an unsigned number; fails with a message on anything else.
     fn factor(&mut self) -> Result<Factor, String> {
         match self.peek() {
             Some(c) if c.is_alphabetic() || c == '_' => {

@@ -78,6 +78,7 @@ impl SpectralModel {
     }
 }
 
+/// Returns whether a network input depends on this parameter, directly or by a tie.
 fn depends_on(source: &Source, parameter: usize) -> bool {
     match source {
         Source::Parameter(p) => *p == parameter,

@@ -7,7 +7,7 @@ use super::prepare::RawArm;
 use super::sampling::Sampling;
 use super::{Cause, Fault, ModelArm, NonFinite, SpectralModel};
 
-/// Inverse variances of the pixels that count, 0 for the others (pixels).
+/// Returns the inverse variances of the pixels that count, 0 for the others (pixels).
 pub fn weights(
     model: &SpectralModel,
     arm: &ModelArm,
@@ -81,7 +81,7 @@ impl NullaryFnOnce for Plain<'_> {
     }
 }
 
-/// Pixel by pixel: what is wrong is told, or masked.
+/// Returns the inverse variances pixel by pixel; a bad pixel is masked or an error.
 fn sifted_weights(
     model: &SpectralModel,
     arm: &ModelArm,

@@ -101,14 +101,17 @@ impl DType {
         matches!(self.kind, Kind::F16 | Kind::F32 | Kind::F64 | Kind::Int(_) | Kind::Uint(_))
     }
 
+    /// Returns whether elements are signed or unsigned integers.
     pub(crate) fn is_integer(&self) -> bool {
         matches!(self.kind, Kind::Int(_) | Kind::Uint(_))
     }
 
+    /// Returns whether elements are byte strings or Unicode text.
     pub(crate) fn is_text(&self) -> bool {
         matches!(self.kind, Kind::Bytes(_) | Kind::Unicode(_))
     }
 
+    /// Returns whether elements are booleans or integers.
     pub(crate) fn is_flag(&self) -> bool {
         self.kind == Kind::Bool || self.is_integer()
     }
@@ -129,7 +132,7 @@ impl DType {
         Ok(())
     }
 
-    /// A float that f32 holds.
+    /// Returns whether elements are floats that f32 holds.
     pub(crate) fn is_single(&self) -> bool {
         matches!(self.kind, Kind::F16 | Kind::F32)
     }

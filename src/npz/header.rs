@@ -64,6 +64,7 @@ impl Header {
         self.fortran && self.shape.iter().filter(|n| **n > 1).count() > 1
     }
 
+    /// Returns the size of the array's elements (bytes); `None` if it overflows.
     fn checked_bytes(&self) -> Option<u64> {
         // A zero among the dimensions hides no overflow of the others.
         let nonzero = self.shape.iter().map(|&n| n.max(1)).try_fold(self.dtype.bytes(), usize::checked_mul)?;
@@ -72,6 +73,7 @@ impl Header {
     }
 }
 
+/// Returns an I/O error for invalid content.
 fn invalid(message: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message.into())
 }
@@ -112,6 +114,7 @@ fn parse(text: &str) -> Result<Header, String> {
 struct Text<'a>(&'a str);
 
 impl<'a> Text<'a> {
+    /// Skips spaces and then the character `c`; returns whether it was there.
     fn eat(&mut self, c: char) -> bool {
         self.0 = self.0.trim_start();
         match self.0.strip_prefix(c) {
@@ -123,10 +126,12 @@ impl<'a> Text<'a> {
         }
     }
 
+    /// Skips spaces and then the character `c`; fails if it is not there.
     fn expect(&mut self, c: char) -> Result<(), String> {
         if self.eat(c) { Ok(()) } else { Err(format!("`{c}` missing in the header")) }
     }
 
+    /// Reads a string in single or double quotes.
     fn string(&mut self) -> Result<&'a str, String> {
         let quote = if self.eat('\'') { '\'' } else { self.expect('"').map(|()| '"')? };
         let (string, rest) = self.0.split_once(quote).ok_or("unfinished string in the header")?;
@@ -175,6 +180,7 @@ pub(super) struct RowMajor<'a> {
 }
 
 impl RowMajor<'_> {
+    /// Begins at the first element of an array of this shape.
     pub fn new(shape: &[usize]) -> RowMajor<'_> {
         RowMajor { shape, index: vec![0; shape.len()] }
     }

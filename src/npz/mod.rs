@@ -87,6 +87,7 @@ impl Archive {
         }
     }
 
+    /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -102,6 +103,7 @@ impl Archive {
         names.filter_map(|name| name.strip_suffix(".npy").map(str::to_string)).collect()
     }
 
+    /// Returns the index of the zip entry that holds an array; `None` if there is none.
     fn index(&self, key: &str) -> Option<usize> {
         self.zip.index_for_name(&format!("{key}.npy"))
     }
@@ -115,6 +117,7 @@ impl Archive {
         Header::read(&mut entry, size).map(Some).map_err(array_fault(&self.path, key))
     }
 
+    /// Returns the type and shape of an array; fails if the file does not have it.
     fn required(&mut self, key: &str) -> Result<Header> {
         match self.header(key)? {
             Some(header) => Ok(header),
@@ -275,10 +278,12 @@ fn finish(entry: &mut impl Read) -> io::Result<()> {
     }
 }
 
+/// Returns the error for a file that needs too much memory.
 pub(crate) fn too_large(path: &Path, message: String) -> Error {
     Error::TooLarge { path: path.to_path_buf(), message }
 }
 
+/// Returns a function that turns an error of the zip reader into a format or I/O error of the file.
 fn fault(path: &Path) -> impl Fn(zip::result::ZipError) -> Error + '_ {
     move |e| match e {
         zip::result::ZipError::Io(e) => array_fault(path, "zip")(e),

@@ -166,6 +166,7 @@ impl Stream {
         Ok(rows)
     }
 
+    /// Receives the next piece of decompressed bytes; fails if the array ended early.
     fn next_of_file(&mut self) -> Result<Vec<u8>> {
         match self.receive()? {
             Some(Ok(piece)) if !piece.is_empty() => Ok(piece),
@@ -182,6 +183,7 @@ impl Stream {
     }
 }
 
+/// Returns the error with which decompression stopped, or one that says that the array ended early.
 fn stopped<E>(received: Result<io::Result<Vec<u8>>, E>) -> io::Error {
     match received {
         Ok(Err(e)) => e,

@@ -84,6 +84,7 @@ impl Recording {
         self.constant_of(Kind::Half, name, values)
     }
 
+    /// Adds a constant of the given kind, and returns its id.
     fn constant_of(&mut self, kind: Kind, name: impl Into<String>, values: Values) -> BufferId {
         self.buffers.push(Buffer {
             name: name.into(),

@@ -24,6 +24,7 @@ impl<R: Real> Padded<R> {
         Padded { values: vec![R::ZERO; pixels.next_multiple_of(MOST_LANES) + 2 * reach], reach, pixels }
     }
 
+    /// Copies a row (pixels) between the zeros.
     pub fn set(&mut self, row: &[R]) {
         self.values[self.reach..self.reach + self.pixels].copy_from_slice(row);
     }
@@ -64,6 +65,7 @@ pub struct Convolve<'a, R> {
 }
 
 impl<R: Real> Convolve<'_, R> {
+    /// Convolves the rows with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }

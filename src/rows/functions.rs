@@ -33,18 +33,21 @@ fn turned(r: f32, k: f32) -> f32 {
     if quarter >= 2.0 { -value } else { value }
 }
 
+/// Returns the sine.
 #[inline(always)]
 pub fn sin(x: f32) -> f32 {
     let (r, k) = quadrant(x);
     turned(r, k)
 }
 
+/// Returns the cosine.
 #[inline(always)]
 pub fn cos(x: f32) -> f32 {
     let (r, k) = quadrant(x);
     turned(r, k + 1.0)
 }
 
+/// Returns the tangent.
 #[inline(always)]
 pub fn tan(x: f32) -> f32 {
     sin(x) / cos(x)
@@ -73,13 +76,14 @@ pub fn atan2(y: f32, x: f32) -> f32 {
     if x == 0.0 { zero } else { angle }
 }
 
-/// asin x of 0 ≤ x ≤ ½, z = x².
+/// Returns asin x for 0 ≤ x ≤ ½, where z = x².
 #[inline(always)]
 fn asin_near(x: f32, z: f32) -> f32 {
     let p = polynomial(z, [4.216_32e-2, 2.418_131_2e-2, 4.547_002_6e-2, 7.495_3e-2, 1.666_675_2e-1]);
     (p * z).mul_add(x, x)
 }
 
+/// Returns the arc sine; NaN for |x| > 1.
 #[inline(always)]
 pub fn asin(x: f32) -> f32 {
     let a = x.abs();
@@ -91,6 +95,7 @@ pub fn asin(x: f32) -> f32 {
     value.copysign(x)
 }
 
+/// Returns the arc cosine; NaN for |x| > 1.
 #[inline(always)]
 pub fn acos(x: f32) -> f32 {
     let a = x.abs();
@@ -107,6 +112,7 @@ pub fn exp(x: f32) -> f32 {
     if x < -87.0 { 0.0 } else { value }
 }
 
+/// Returns the hyperbolic sine, by a polynomial for |x| < 1, where exponentials would cancel.
 #[inline(always)]
 pub fn sinh(x: f32) -> f32 {
     let a = x.abs();
@@ -117,6 +123,7 @@ pub fn sinh(x: f32) -> f32 {
     value.copysign(x)
 }
 
+/// Returns the hyperbolic cosine.
 #[inline(always)]
 pub fn cosh(x: f32) -> f32 {
     let e = exp(x.abs());
@@ -138,7 +145,7 @@ pub fn ln(x: f32) -> f32 {
     if x == f32::INFINITY { x } else { value }
 }
 
-/// ln(1 + f) + e ln 2 of √½ − 1 ≤ f ≤ √2 − 1.
+/// Returns ln(1 + f) + e ln 2 for √½ − 1 ≤ f ≤ √2 − 1.
 #[inline(always)]
 pub fn ln_near(f: f32, e: f32) -> f32 {
     let z = f * f;
@@ -160,11 +167,13 @@ pub fn ln_near(f: f32, e: f32) -> f32 {
     (f + tail) + e * 0.693_359_4
 }
 
+/// Returns the logarithm to base 10.
 #[inline(always)]
 pub fn log10(x: f32) -> f32 {
     LOG10_E * ln(x)
 }
 
+/// Returns the logarithm to base 2.
 #[inline(always)]
 pub fn log2(x: f32) -> f32 {
     LOG2_E * ln(x)
@@ -179,12 +188,13 @@ pub fn cbrt(x: f32) -> f32 {
     if x == 0.0 || !x.is_finite() { x } else { value.copysign(x) }
 }
 
+/// Returns ±1 with the sign of x; 0 and NaN are returned as they are.
 #[inline(always)]
 pub fn sign(x: f32) -> f32 {
     if x == 0.0 || x.is_nan() { x } else { 1f32.copysign(x) }
 }
 
-/// erfc x e^x² of 1 ≤ x ≤ 9.
+/// Returns erfc(x) exp(x²) for 1 ≤ x ≤ 9.
 #[inline(always)]
 fn erfc_ratio(x: f32) -> f32 {
     let q = 1.0 / x;
@@ -214,7 +224,7 @@ fn erfc_ratio(x: f32) -> f32 {
     q * value
 }
 
-/// erf of |x| < 1.
+/// Returns erf x for |x| < 1.
 #[inline(always)]
 fn erf_near(x: f32) -> f32 {
     let coefficients = [
@@ -229,6 +239,7 @@ fn erf_near(x: f32) -> f32 {
     x * polynomial(x * x, coefficients)
 }
 
+/// Returns the error function.
 #[inline(always)]
 pub fn erf(x: f32) -> f32 {
     let a = x.abs();

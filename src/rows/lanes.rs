@@ -9,6 +9,7 @@ pub const LANES: usize = 64;
 pub struct Lanes<R>(pub [R; LANES]);
 
 impl<R: Copy> Lanes<R> {
+    /// Returns lanes that all hold x.
     #[inline(always)]
     pub fn splat(x: R) -> Lanes<R> {
         Lanes([x; LANES])

@@ -72,15 +72,25 @@ pub trait Real:
     /// Largest argument of an exponential output.
     const LARGEST_CLIP: f64;
 
+    /// Converts a number from f64.
     fn of(x: f64) -> Self;
+    /// Converts the number to f64.
     fn to_f64(self) -> f64;
+    /// Returns the bit pattern of the number.
     fn bits(self) -> u64;
+    /// Returns self · b + c, rounded once.
     fn fused(self, b: Self, c: Self) -> Self;
+    /// Returns e^self.
     fn e_to(self) -> Self;
+    /// Returns the square root.
     fn root(self) -> Self;
+    /// Returns the hyperbolic tangent.
     fn tanh(self) -> Self;
+    /// Returns the error function.
     fn erf(self) -> Self;
+    /// Returns the larger of two numbers.
     fn maximum(self, other: Self) -> Self;
+    /// Returns the smaller of two numbers.
     fn minimum(self, other: Self) -> Self;
     /// Returns the values, converted to this precision.
     fn convert(values: &Values) -> Vec<Self>;
@@ -89,9 +99,11 @@ pub trait Real:
 
     /// A register's worth of these, where autovectorised loops are not enough.
     type Vector<S: Simd>: Copy;
+    /// Returns the number of elements in a vector register.
     fn lanes<S: Simd>() -> usize {
         size_of::<Self::Vector<S>>() / size_of::<Self>()
     }
+    /// Returns a vector that holds x in every lane.
     fn splat<S: Simd>(simd: S, x: Self) -> Self::Vector<S>;
     /// Returns a b + c.
     fn multiply_add<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
@@ -102,9 +114,13 @@ pub trait Real:
         a: Self::Vector<S>,
         b: Self::Vector<S>,
     ) -> Self::Vector<S>;
+    /// Returns a b.
     fn multiply<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    /// Returns a + b.
     fn plus<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    /// Returns a − b.
     fn minus<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    /// Returns a / b.
     fn divide<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     /// Returns e^x as formulas have it. With `BELOW`, all x must be at most 0, or NaN.
     fn exp_each<S: Simd, const W: usize, const BELOW: bool>(simd: S, x: [Self::Vector<S>; W]) -> [Self::Vector<S>; W];
@@ -122,22 +138,27 @@ pub trait Real:
     fn inverse_above<S: Simd>(simd: S, least: Self::Vector<S>, a: Self::Vector<S>) -> Self::Vector<S>;
     /// Returns the whole vectors at the front of a slice.
     fn vectors<S: Simd>(slice: &[Self]) -> &[Self::Vector<S>];
+    /// Returns the whole vectors at the front of a slice, to be changed.
     fn vectors_mut<S: Simd>(slice: &mut [Self]) -> &mut [Self::Vector<S>];
     /// Returns the sum of the lanes, added up as a tree.
     fn total<S: Simd>(simd: S, a: Self::Vector<S>) -> Self;
+    /// Returns the elements of vectors as a slice.
     fn elements<S: Simd>(vectors: &[Self::Vector<S>]) -> &[Self];
 
     /// Returns the same slice if its numbers are f32, else `None`.
     fn single(slice: &[Self]) -> Option<&[f32]>;
+    /// Returns the same slice, to be changed, if its numbers are f32, else `None`.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only the vector code of x86-64 calls it"))]
     fn single_mut(slice: &mut [Self]) -> Option<&mut [f32]>;
 
+    /// Returns 1 / (1 + e^−x).
     #[inline(always)]
     fn sigmoid(self) -> Self {
         Self::ONE / (Self::ONE + (-self).e_to())
     }
 }
 
+/// Returns the values, converted to this precision one by one.
 fn converted<R: Real>(values: &Values) -> Vec<R> {
     match values {
         Values::F32(v) => v.iter().map(|&x| R::of(f64::from(x))).collect(),

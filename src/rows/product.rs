@@ -67,6 +67,7 @@ impl<R: Real> Packed<R> {
         packed
     }
 
+    /// Makes a packed matrix (inner, columns) of zeros.
     fn zeros(inner: usize, columns: usize) -> Packed<R> {
         let rows = vec![[Line([R::ZERO; LINE]); LINES]; columns.div_ceil(PANEL) * inner];
         Packed { rows, inner, columns }
@@ -131,7 +132,7 @@ struct Panel<'a, R> {
 }
 
 impl<R: Real> MatrixProduct<'_, R> {
-    /// `N` rows against `V` vectors of columns at a time.
+    /// Computes the product, `N` rows against `V` vectors of columns at a time.
     #[inline(always)]
     fn panels<S: Simd, const N: usize, const V: usize>(self, simd: S) {
         let MatrixProduct { input, packed: &Packed { rows: ref packed, inner, columns }, output, accumulate } = self;
@@ -157,7 +158,7 @@ impl<R: Real> MatrixProduct<'_, R> {
     }
 }
 
-/// `N` rows against one panel: `V` vectors of columns at a time, and two or one where fewer are left.
+/// Computes `N` rows against one panel: `V` vectors of columns at a time, and two or one where fewer are left.
 #[inline(always)]
 fn tile<R: Real, S: Simd, const N: usize, const V: usize>(
     simd: S,

@@ -30,7 +30,7 @@ pub struct RotationKernel {
 }
 
 impl RotationKernel {
-    /// `radius` in pixels. Below 0 nothing rotates: weight 1 and derivatives 0.
+    /// Computes the kernel of a radius in pixels; below 0 nothing rotates: weight 1 and derivatives 0.
     pub fn new(radius: f64) -> RotationKernel {
         if radius < 0.0 || radius.is_nan() {
             return RotationKernel { weights: vec![1.0, 0.0], slopes: vec![0.0, 0.0] };
@@ -45,7 +45,7 @@ impl RotationKernel {
     }
 }
 
-/// R h(k/R) and its derivative by R, h(k/R) − (k/R) h′(k/R); h is a straight line of slope ½ beyond 1.
+/// Returns R h(k/R) and its derivative by R, h(k/R) − (k/R) h′(k/R); h is a straight line of slope ½ beyond 1.
 fn primitive(k: f64, radius: f64) -> (f64, f64) {
     let (c1, c2) = profile();
     if k >= radius && k > 0.0 {

@@ -37,6 +37,7 @@ pub const fn padded_shifts(shifts: usize) -> usize {
 }
 
 impl Correlate<'_> {
+    /// Computes the correlations with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }
@@ -63,6 +64,7 @@ impl WithSimd for Correlate<'_> {
     }
 }
 
+/// Copies the sums of eight rows to the front of each row of `out` (8, shifts).
 #[inline(always)]
 fn put<S: Simd, const V: usize>(sums: [[S::f32s; V]; SIDE], out: &mut [f32], shifts: usize) {
     for (sum, out) in sums.iter().zip(out.chunks_mut(shifts)) {
@@ -124,6 +126,7 @@ impl WithSimd for Two<'_> {
     }
 }
 
+/// Returns the correlations of two rows, each with its own signal, at the first N shifts.
 #[inline(always)]
 fn few<S: Simd, const N: usize>(simd: S, rows: [&[f32]; 2], signals: [&[f32]; 2]) -> [[f32; FEW]; 2] {
     let length = rows[0].len();

@@ -39,6 +39,7 @@ enum Window {
 }
 
 impl Places {
+    /// Makes places that all read from element 0, each pixel on its own.
     pub fn new() -> Places {
         Places { base: [0; CHUNK], lanes: lanes(), window: [Window::Apart; CHUNK / FEWEST] }
     }
@@ -52,6 +53,7 @@ impl Places {
         }
     }
 
+    /// Chooses the window of each group of LANES pixels from the elements at which they read.
     #[inline(always)]
     fn settle_in<const LANES: usize>(&mut self, length: usize) {
         for (window, base) in self.window.iter_mut().zip(self.base.as_chunks::<LANES>().0) {
@@ -71,7 +73,7 @@ impl Places {
     }
 }
 
-/// Elements of f32 in the widest vectors.
+/// Returns the number of f32 in the widest vectors.
 fn lanes() -> usize {
     #[cfg(target_arch = "x86_64")]
     if pulp::x86::V4::try_new().is_some() {
@@ -80,7 +82,7 @@ fn lanes() -> usize {
     FEWEST
 }
 
-/// The first `output.len()` pixels of a chunk: Σ_t `weight[t][i]` · row\[`base[i]` + t\].
+/// Computes the first `output.len()` pixels of a chunk: Σ_t `weight[t][i]` · row\[`base[i]` + t\].
 #[inline(always)]
 pub fn apply<R: Real>(places: &Places, weight: &Weights<R>, row: &[R], output: &mut [R]) {
     #[cfg(target_arch = "x86_64")]

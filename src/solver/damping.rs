@@ -8,6 +8,7 @@ pub struct Damping {
 }
 
 impl Damping {
+    /// Starts with damping `mu` and the factor ν = 2.
     pub const fn new(mu: f64) -> Damping {
         Damping { mu, nu: 2.0 }
     }

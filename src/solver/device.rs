@@ -135,6 +135,7 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Returns the number of members.
     pub fn members(&self) -> usize {
         self.group.len()
     }

@@ -29,12 +29,14 @@ impl Room<'_> {
         (0..point.len()).filter(|&p| self.lower[p] < point[p] && point[p] < self.upper[p]).collect()
     }
 
+    /// Moves a point into the bounds, parameter by parameter.
     pub fn clamp(&self, point: &mut [f64]) {
         for (x, (lower, upper)) in point.iter_mut().zip(self.lower.iter().zip(self.upper)) {
             *x = x.clamp(*lower, *upper);
         }
     }
 
+    /// Returns whether a point lies inside the bounds or on them.
     fn contains(&self, point: &[f64]) -> bool {
         point.iter().zip(self.lower.iter().zip(self.upper)).all(|(x, (lower, upper))| lower <= x && x <= upper)
     }
@@ -79,7 +81,7 @@ pub struct FirstVertices {
 }
 
 impl FirstVertices {
-    /// Tells whether the objective falls about as predicted, or by too little to tell.
+    /// Returns whether the objective falls about as predicted, or by too little to judge.
     pub fn is_trusted(&self, reduction: f64) -> bool {
         reduction >= SUFFICIENT * self.promise - self.unit
     }

@@ -139,6 +139,7 @@ impl Member {
         std::mem::swap(&mut self.sums, &mut self.trial_sums);
     }
 
+    /// Returns how the fit ended, with the accepted point's sums.
     pub fn outcome(&self) -> Outcome {
         Outcome {
             status: self.status,

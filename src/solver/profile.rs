@@ -68,10 +68,12 @@ impl Meter {
         Meter { begin, spending: Mutex::default() }
     }
 
+    /// Returns a copy of what has been spent so far.
     pub fn spending(&self) -> Spending {
         self.lock().clone()
     }
 
+    /// Locks the account; a panic of another thread does not poison it.
     fn lock(&self) -> MutexGuard<'_, Spending> {
         self.spending.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -133,6 +135,7 @@ impl Gauge {
         self.charge(spent, self.step, 1, members as u64, seconds);
     }
 
+    /// Adds a compaction of the list of active members.
     pub fn compact(&self, members: usize, seconds: f64) {
         let spent = &mut self.meter.lock().works[Work::Compact as usize];
         self.charge(spent, Cost::COMPACT, 1, members as u64, seconds);

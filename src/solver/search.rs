@@ -46,6 +46,7 @@ pub struct SearchFit {
 }
 
 impl SearchFit {
+    /// Returns the bounds of the parameters, in u.
     pub fn bounds(&self) -> Bounds<'_> {
         Bounds { lower: &self.lower, upper: &self.upper }
     }
@@ -79,8 +80,8 @@ pub trait Machine {
     /// Evaluates points: their objectives, fit by fit, infinite where they are not finite.
     fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>>;
 
-    /// Tells whether what the device says is checked: each fit's best known point is then evaluated again with every
-    /// question.
+    /// Returns whether what the device reports is checked: each fit's best known point is then evaluated again with
+    /// every question.
     fn is_checked(&self) -> bool {
         false
     }
@@ -265,6 +266,7 @@ impl Search<'_> {
         }
     }
 
+    /// Returns the bounds of the fit and the size of first simplices.
     fn room(&self, settings: &SearchSettings) -> Room<'_> {
         Room { lower: &self.fit.lower, upper: &self.fit.upper, size: settings.settings.size }
     }
@@ -294,6 +296,8 @@ impl Search<'_> {
         Some(Begin { fit, start: start.clone(), simplex })
     }
 
+    /// Returns the vertices of the first simplex from the linearisation; `None` where it has no sums or gives no
+    /// simplex.
     fn first_vertices(&self, settings: &SearchSettings) -> Option<FirstVertices> {
         let Outcome { chi2, penalty, gradient, normal_matrix, .. } = &self.linearised;
         let at = Linearisation { point: &self.fit.start, cost: chi2 + penalty, gradient, normal_matrix };
@@ -360,6 +364,7 @@ impl Search<'_> {
         self.surface = None;
     }
 
+    /// Ends the search, and marks its outcome, if there is one, as interrupted.
     fn interrupt(&mut self) {
         self.surface = None;
         self.is_done = true;
@@ -369,8 +374,8 @@ impl Search<'_> {
     }
 }
 
-/// Tells whether two ends are one but for how far a simplex can shrink: without noise in the data their objectives
-/// differ by any factor.
+/// Returns whether two ends are one point up to how far a simplex can shrink: without noise in the data their
+/// objectives differ by any factor.
 fn is_one_point(a: &[f64], b: &[f64]) -> bool {
     a.iter().zip(b).all(|(a, b)| (a - b).abs() <= ONE_POINT * b.abs().max(1.0))
 }

@@ -146,22 +146,25 @@ fn first_of(faults: Vec<InvalidSetting>) -> Result<()> {
     faults.first().map_or(Ok(()), |fault| Err(Error::Usage(format!("{} {}", fault.name, fault.message))))
 }
 
+/// Returns what is wrong with a setting that must be finite and ≥ 0; `None` if it is right.
 fn not_negative(name: &str, value: f64) -> Option<InvalidSetting> {
     let message = || format!("must be finite and not negative, not {value}");
     (!(value.is_finite() && value >= 0.0)).then(|| InvalidSetting::new(name, message()))
 }
 
+/// Returns what is wrong with a setting that must be finite and > 0; `None` if it is right.
 fn positive(name: &str, value: f64) -> Option<InvalidSetting> {
     (!(value.is_finite() && value > 0.0)).then(|| InvalidSetting::new(name, format!("must be positive, not {value}")))
 }
 
+/// Returns what is wrong with a maximum of 0 rounds; `None` for any other.
 fn some_rounds(max_rounds: u32) -> Option<InvalidSetting> {
     (max_rounds == 0).then(|| InvalidSetting::new("max_rounds", "must be at least 1"))
 }
 
 impl NelderMead {
-    /// By how much objectives may differ, absolutely and relative to the lowest, where the rows' `noise` is not known
-    /// on `dof` points.
+    /// Returns by how much objectives may differ, absolutely and relative to the lowest. `noise` is that of the rows,
+    /// and `dof` is `None` where it is not known.
     pub(crate) fn tolerances(&self, dof: Option<f64>, noise: f64) -> (f64, f64) {
         dof.map_or((self.fatol, noise), |dof| (0.0, noise.max(self.fatol / dof)))
     }

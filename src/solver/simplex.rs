@@ -98,11 +98,13 @@ impl Simplex {
         }
     }
 
+    /// Returns the coordinates of vertex `v` (P).
     pub fn vertex(&self, v: usize) -> &[f64] {
         let count = self.vertices.len() / self.values.len();
         &self.vertices[v * count..(v + 1) * count]
     }
 
+    /// Replaces the coordinates and the value of vertex `v`.
     pub fn set_vertex(&mut self, v: usize, point: &[f64], value: f64) {
         let count = point.len();
         self.vertices[v * count..(v + 1) * count].copy_from_slice(point);

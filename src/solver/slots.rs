@@ -107,6 +107,7 @@ impl Slots {
         Some((number, group.outcomes.into_iter().flatten().collect()))
     }
 
+    /// Links slots to a ring, in which each one's successor is the next and the first follows the last.
     fn link(&mut self, slots: &[usize]) {
         let after = slots.iter().cycle().skip(1);
         slots.iter().zip(after).for_each(|(slot, next)| self.ring[*slot] = *next as u32);

@@ -134,6 +134,7 @@ impl Surface {
         &self.lowest
     }
 
+    /// Returns the objective at the lowest point found.
     pub fn lowest_value(&self) -> f64 {
         self.lowest_value
     }
@@ -305,6 +306,7 @@ impl Surface {
         self.directions = turned;
     }
 
+    /// Keeps the point whose objective is lower than the lowest so far by more than its rounding noise.
     fn keep_lowest(&mut self, values: &[f64]) {
         for (point, value) in self.points.chunks_exact(self.centre.len()).zip(values) {
             if *value < self.lowest_value - SLACK * self.tolerance.noise {
@@ -313,10 +315,12 @@ impl Surface {
         }
     }
 
+    /// Returns the number of parameters that lie at a bound and can move away from it.
     fn at_bounds(&self) -> usize {
         self.inward.iter().filter(|distance| **distance != 0.0).count()
     }
 
+    /// Returns the bounds of the parameters, without a size of simplices.
     fn room(&self) -> Room<'_> {
         Room { lower: &self.lower, upper: &self.upper, size: 0.0 }
     }

@@ -7,14 +7,14 @@ const VACUUM_BELOW: f64 = 2000.0;
 /// The fixed point gains four digits a step.
 const STEPS: usize = 5;
 
-/// Refractive index of standard air for a vacuum wavelength in Å: IAU 1991 (Morton 1991, ApJS 77, 119), as SDSS uses
-/// it.
+/// Returns the refractive index of standard air at a vacuum wavelength (Å): IAU 1991 (Morton 1991, ApJS 77, 119), as
+/// SDSS uses it.
 fn index(vacuum: f64) -> f64 {
     let inverse_square = (vacuum * vacuum).recip();
     1.0 + 2.735_182e-4 + 131.4182 * inverse_square + 2.762_49e8 * inverse_square * inverse_square
 }
 
-/// Å in vacuum from Å in air, the inverse of vacuum / index to rounding. What is not a wavelength stays as it is.
+/// Converts a wavelength from air to vacuum (Å), to rounding; what is not a wavelength is returned as it is.
 pub fn to_vacuum(air: f64) -> f64 {
     if !(air.is_finite() && air >= VACUUM_BELOW) {
         return air;

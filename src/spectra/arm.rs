@@ -78,7 +78,7 @@ impl<'a> ArmSpectra<'a> {
         own + resolution + self.mask.len() + self.flux.bytes() + self.ivar.bytes()
     }
 
-    /// An arm of `flux.len() / pixels` spectra.
+    /// Makes an arm of `flux.len() / pixels` spectra.
     ///
     /// # Errors
     /// `ShapeMismatch`; `BadWavelength` for a shared grid that is not finite, positive and strictly increasing.
@@ -125,7 +125,7 @@ impl<'a> ArmSpectra<'a> {
         Ok(self)
     }
 
-    /// The arm with arrays of its own.
+    /// Returns the arm with arrays of its own.
     pub(super) fn into_owned(self) -> ArmSpectra<'static> {
         let ArmSpectra { name, wavelength, pixels, flux, ivar, mask, resolution } = self;
         let wavelength = match wavelength {
@@ -160,7 +160,7 @@ impl<'a> ArmSpectra<'a> {
         Ok(self)
     }
 
-    /// Median of flux √ivar over all pixels of spectrum `row`, 0 where ivar is; NaN when one is not a number.
+    /// Returns the median of flux √ivar over all pixels of spectrum `row`, 0 where ivar is; NaN if one is not a number.
     ///
     /// # Panics
     /// If `row` is not below `len()`.
@@ -187,7 +187,7 @@ impl<'a> ArmSpectra<'a> {
         self.flux.is_empty()
     }
 
-    /// The wavelength grid (pixels) of spectrum `row`.
+    /// Returns the wavelength grid of spectrum `row` (pixels), in Å.
     ///
     /// # Panics
     /// If `row` is not below `len()`.
@@ -198,6 +198,7 @@ impl<'a> ArmSpectra<'a> {
         }
     }
 
+    /// Returns a copy of the spectra of some rows; a grid that all share is not copied per row.
     pub(super) fn slice(&self, rows: Range<usize>) -> ArmSpectra<'static> {
         let range = rows.start * self.pixels..rows.end * self.pixels;
         ArmSpectra {
@@ -218,7 +219,7 @@ impl<'a> ArmSpectra<'a> {
     }
 }
 
-/// A shared grid is finite, positive and strictly increasing.
+/// Fails unless a shared grid is finite, positive and strictly increasing.
 pub(super) fn check_grid(grid: &[f64], what: &str) -> Result<()> {
     match bad_wavelength(grid) {
         Some((index, message)) => Err(Error::BadWavelength { what: what.to_string(), index, message }),

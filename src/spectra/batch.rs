@@ -58,7 +58,7 @@ impl Ids {
         self.len() == 0
     }
 
-    /// The id of spectrum `row`, as text.
+    /// Returns the id of spectrum `row` as text.
     ///
     /// # Panics
     /// If `row` is not below `len()`.
@@ -69,6 +69,7 @@ impl Ids {
         }
     }
 
+    /// Returns a copy of the ids of some rows.
     fn slice(&self, rows: Range<usize>) -> Ids {
         match self {
             Ids::Integer(ids) => Ids::Integer(ids[rows].to_vec()),
@@ -83,7 +84,7 @@ impl<'a> Spectra<'a> {
         self.arms.iter().map(ArmSpectra::bytes).sum()
     }
 
-    /// Spectra of one arm. `wavelength` (Å, vacuum) is either `Wavelength::Shared` (pixels), also made from a
+    /// Makes spectra of one arm. `wavelength` (Å, vacuum) is either `Wavelength::Shared` (pixels), also made from a
     /// `Vec<f64>`, or `Wavelength::Own` (n × pixels); `flux`, `ivar` and `mask` (true = bad) are (n × pixels),
     /// row-major. Without `ids` the row numbers are taken.
     ///
@@ -109,7 +110,7 @@ impl<'a> Spectra<'a> {
         Spectra::from_arms(vec![ArmSpectra::new("", pixels, wavelength, flux, ivar, mask)?], ids)
     }
 
-    /// Spectra of several arms. Without `ids` the row numbers are taken.
+    /// Makes spectra of several arms. Without `ids` the row numbers are taken.
     ///
     /// # Errors
     /// `ShapeMismatch` when arms or ids differ in their number of spectra; `Usage` without an arm or with two of one
@@ -144,7 +145,7 @@ impl<'a> Spectra<'a> {
         Spectra { file, rows, ids, arms: arms.into_iter().map(ArmSpectra::into_owned).collect(), columns }
     }
 
-    /// A column of the spectra's own table, the first of this name.
+    /// Returns the first column of this name in the spectra's own table; `None` if there is none.
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|column| &*column.name == name)
     }
@@ -159,7 +160,7 @@ impl<'a> Spectra<'a> {
         self.len() == 0
     }
 
-    /// A copy of some rows; a shared grid stays shared.
+    /// Returns a copy of some rows; a shared grid stays shared.
     ///
     /// # Panics
     /// If `rows` reach beyond `len()`.

@@ -53,7 +53,7 @@ macro_rules! each {
 }
 
 impl ColumnValues {
-    /// The value of spectrum `row` as a number; `None` for text.
+    /// Returns the value of spectrum `row` as a number; `None` for text.
     ///
     /// # Panics
     /// If `row` is not below the number of spectra.
@@ -83,11 +83,12 @@ impl ColumnValues {
         self.len() == 0
     }
 
-    /// No values of the same type.
+    /// Returns a column of the same type without values.
     pub fn empty(&self) -> ColumnValues {
         self.slice(0..0)
     }
 
+    /// Returns a copy of the values of some rows.
     pub(super) fn slice(&self, rows: Range<usize>) -> ColumnValues {
         each!(self, v => v[rows].to_vec().into())
     }

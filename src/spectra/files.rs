@@ -47,7 +47,7 @@ impl FilesReader {
         self.readers.iter().flatten().map(|reader| reader.empty()).collect()
     }
 
-    /// Tells whether any file names its spectra by text, so that the table's ids are text.
+    /// Returns whether any file names its spectra by text, so that the table's ids are text.
     pub fn text_ids(&self) -> bool {
         self.text_ids
     }

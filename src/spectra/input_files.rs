@@ -69,29 +69,33 @@ impl InputFiles {
 }
 
 impl Input {
+    /// Returns whether the file is still the same one but has another length or time of modification.
     fn has_other_times(&self) -> bool {
         let (Some(before), Ok(now)) = (&self.before, std::fs::metadata(&self.path)) else { return false };
         let stamp = |of: &Metadata| (of.len(), of.modified().ok());
         is_same_file(before, &now) && stamp(before) != stamp(&now)
     }
 
+    /// Returns the error that says that the file has changed.
     fn written_to(&self) -> Error {
         Error::InputChanged { path: self.path.clone() }
     }
 }
 
+/// Returns whether both are the same file, by device and inode.
 #[cfg(unix)]
 fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
+/// Returns whether both were created at the same time, where inodes are not known.
 #[cfg(not(unix))]
 fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
     a.created().ok() == b.created().ok()
 }
 
-/// A hash of a file's bytes, which finds changes, not forgery: at the speed of memory, as spectra are many.
+/// Returns a fast hash of a file's bytes, which finds changes but not forgery.
 fn contents(path: &Path, cancel: &AtomicBool) -> Result<u128> {
     let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(Error::io(path))?);
     let mut hash = XxHash3_128::new();

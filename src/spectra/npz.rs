@@ -39,6 +39,7 @@ enum IdKind {
 }
 
 impl NpzReader {
+    /// Opens a .npz file: checks that its arms have the same number of spectra, and finds ids and columns.
     pub(super) fn open(path: &Path) -> Result<NpzReader> {
         let mut archive = Archive::open(path)?;
         let count = archive.keys().len();
@@ -65,6 +66,7 @@ impl NpzReader {
         Ok(NpzReader { file, path: path.to_path_buf(), length, most, next: 0, arms, ids, columns, notes })
     }
 
+    /// Reads the ids of the next rows; without an array of ids they are the rows' numbers.
     fn ids(&mut self, rows: usize) -> Result<Ids> {
         match &mut self.ids {
             None => Ok(Ids::Integer((self.next as i64..(self.next + rows) as i64).collect())),
@@ -81,6 +83,8 @@ impl NpzReader {
         }
     }
 
+    /// Reads the next `rows` spectra with their ids and columns; fails if they take far more bytes than the file can
+    /// hold.
     fn batch(&mut self, rows: usize) -> Result<Spectra<'static>> {
         let each = self.arms.iter().map(Arm::bytes).fold(self.columns.bytes(), u64::saturating_add);
         let bytes = each.saturating_mul(rows as u64);
@@ -131,7 +135,8 @@ impl SpectraReader for NpzReader {
     }
 }
 
-/// `flux` makes the only, unnamed arm; otherwise every `NAME_flux` is one, in the order of the file.
+/// Returns the arms' names in the order of the file: `flux` makes the only, unnamed arm; otherwise every `NAME_flux` is
+/// one.
 fn arm_names(archive: &Archive) -> Result<Vec<String>> {
     let keys = archive.keys();
     if keys.iter().any(|key| key == "flux") {

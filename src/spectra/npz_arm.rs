@@ -75,7 +75,7 @@ impl Arm {
         Ok(Arm { name, length, pixels, grid, in_air, flux, weight, is_sigma, mask, resolution, spare })
     }
 
-    /// Bytes that one spectrum takes.
+    /// Returns the memory that one spectrum takes (bytes).
     pub(super) fn bytes(&self) -> u64 {
         let flux = element_bytes(&self.flux);
         let weight = if self.is_sigma { size_of::<f64>() } else { element_bytes(&self.weight) };
@@ -85,7 +85,7 @@ impl Arm {
         (self.pixels as u64).saturating_mul(pixel as u64)
     }
 
-    /// The next rows.
+    /// Reads the spectra of the next rows.
     pub(super) fn batch(&mut self, rows: usize, path: &Path) -> Result<ArmSpectra<'static>> {
         let elements = rows.checked_mul(self.pixels).ok_or_else(|| {
             too_large(path, format!("{rows} spectra at once do not fit memory; read smaller batches"))
@@ -127,7 +127,7 @@ impl Arm {
         self.spare.push([used.flux, used.ivar]);
     }
 
-    /// No rows.
+    /// Returns an arm without spectra.
     pub(super) fn empty(&self) -> ArmSpectra<'static> {
         let wavelength = match &self.grid {
             Grid::Shared(grid) => Wavelength::Shared(grid.clone()),
@@ -140,7 +140,7 @@ impl Arm {
     }
 }
 
-/// Does both, at the same time where there is enough to do. Not among rayon's threads, which fits keep busy.
+/// Runs both functions, at the same time if `is_large`, on a thread outside rayon's pool, which fits keep busy.
 fn join<A: Send, B>(is_large: bool, first: impl FnOnce() -> A + Send, second: impl FnOnce() -> B) -> (A, B) {
     if !is_large {
         return (first(), second());
@@ -152,13 +152,13 @@ fn join<A: Send, B>(is_large: bool, first: impl FnOnce() -> A + Send, second: im
     })
 }
 
-/// Bytes of an element of [`values`].
+/// Returns the size of an element of [`values`] (bytes).
 fn element_bytes(stream: &Stream) -> usize {
     if stream.dtype().is_single() { size_of::<f32>() } else { size_of::<f64>() }
 }
 
-/// The next `elements` numbers of an array: f32 if it holds no more, else f64, in the memory of `spare` if there is
-/// enough.
+/// Reads the next `elements` numbers: as f32 if the array holds no more, else as f64, in the memory of `spare` if it
+/// has enough.
 fn values(stream: &mut Stream, spare: Values<'static>, elements: usize, path: &Path) -> Result<Values<'static>> {
     if !stream.dtype().is_single() {
         return doubles(stream, spare, elements, path).map(Values::from);
@@ -168,29 +168,30 @@ fn values(stream: &mut Stream, spare: Values<'static>, elements: usize, path: &P
     Ok(values.into())
 }
 
-/// The same as f64, whatever the array holds.
+/// Reads the next `elements` numbers as f64, whatever type the array holds.
 fn doubles(stream: &mut Stream, spare: Values<'static>, elements: usize, path: &Path) -> Result<Vec<f64>> {
     let mut values = room(spare.into_double_memory(), elements, path)?;
     stream.take(elements, |dtype, bytes| dtype.numbers(bytes, &mut values))?;
     Ok(values)
 }
 
+/// Converts standard deviations to inverse variances.
 fn ivar_of_all(mut sigma: Vec<f64>) -> Values<'static> {
     sigma.iter_mut().for_each(|x| *x = ivar_of(*x));
     sigma.into()
 }
 
-/// 1/sigma²: an infinite sigma masks the pixel; what is no sigma becomes NaN or negative, a bad weight.
+/// Returns 1/sigma²: an infinite sigma masks the pixel; what is no sigma becomes NaN or negative, a bad weight.
 fn ivar_of(sigma: f64) -> f64 {
     if sigma == f64::NEG_INFINITY { f64::NAN } else { sigma.signum() / (sigma * sigma) }
 }
 
-/// An empty vector with room for `elements`.
+/// Returns an empty vector with room for `elements`; fails if memory is short.
 pub(super) fn reserve<T>(elements: usize, path: &Path) -> Result<Vec<T>> {
     room(Vec::new(), elements, path)
 }
 
-/// An empty vector with room for `elements`, that of `spare` if it has as much.
+/// Returns an empty vector with room for `elements`, that of `spare` if it has as much; fails if memory is short.
 fn room<T>(mut spare: Vec<T>, elements: usize, path: &Path) -> Result<Vec<T>> {
     spare.clear();
     match spare.try_reserve_exact(elements) {
@@ -199,7 +200,7 @@ fn room<T>(mut spare: Vec<T>, elements: usize, path: &Path) -> Result<Vec<T>> {
     }
 }
 
-/// The shape of an array of spectra; one dimension is one spectrum.
+/// Returns the shape (spectra, pixels) of an array; fails if the file does not have it.
 fn rows(archive: &mut Archive, key: &str) -> Result<[usize; 2]> {
     match archive.header(key)? {
         Some(header) => shape(archive, key, &header),
@@ -207,6 +208,7 @@ fn rows(archive: &mut Archive, key: &str) -> Result<[usize; 2]> {
     }
 }
 
+/// Returns the shape (spectra, pixels) of an array; one dimension is one spectrum.
 fn shape(archive: &Archive, key: &str, header: &Header) -> Result<[usize; 2]> {
     match header.shape[..] {
         [pixels] => Ok([1, pixels]),
@@ -228,12 +230,13 @@ pub(super) fn expect(archive: &mut Archive, key: &str, expected: [usize; 2]) -> 
     Err(Error::mismatch(archive.path().display().to_string(), message))
 }
 
-/// Numbers of the expected shape, read through.
+/// Checks an array of numbers of the expected shape, and reads it through.
 fn numbers(archive: &mut Archive, key: &str, expected: [usize; 2]) -> Result<()> {
     expect(archive, key, expected)?;
     archive.scan(key, |dtype, _| if dtype.is_number() { Ok(()) } else { Err("not numbers".to_string()) })
 }
 
+/// Checks an array of flags (booleans or integers) of the expected shape, reads it through, and opens its stream.
 fn flags(archive: &mut Archive, key: &str, header: Header, expected: [usize; 2]) -> Result<Stream> {
     if !header.dtype.is_flag() {
         return Err(Error::format(archive.path(), format!("`{key}` is neither bool nor integers")));
@@ -259,7 +262,7 @@ fn resolution(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2]) ->
     Ok(Some((diagonals, archive.stream(key)?)))
 }
 
-/// The matrices of the next spectra, whose flux has `elements` elements.
+/// Reads the matrices of the next spectra, whose flux has `elements` elements.
 fn matrices(stream: &mut Stream, diagonals: usize, elements: usize, path: &Path) -> Result<Resolution> {
     let count = elements
         .checked_mul(diagonals)

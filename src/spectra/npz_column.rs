@@ -26,6 +26,7 @@ enum Kind {
 }
 
 impl Kind {
+    /// Returns the kind of column that holds an array of this type.
     fn of(dtype: &DType) -> Kind {
         match dtype {
             dtype if dtype.is_text() => Kind::Text,
@@ -58,12 +59,12 @@ impl Columns {
         Ok(Columns(columns))
     }
 
-    /// Bytes that one spectrum's cells take, texts at their longest.
+    /// Returns the memory that one spectrum's cells take (bytes), texts at their longest.
     pub(super) fn bytes(&self) -> u64 {
         self.0.iter().map(|(_, _, stream)| (stream.item() + size_of::<String>()) as u64).sum()
     }
 
-    /// The next rows.
+    /// Reads the values of the next rows.
     pub(super) fn batch(&mut self, rows: usize, path: &Path) -> Result<Vec<Column>> {
         let one = |(name, kind, stream): &mut (Arc<str>, Kind, Stream)| {
             // as much memory as the widest value takes
@@ -75,16 +76,18 @@ impl Columns {
         self.0.iter_mut().map(one).collect()
     }
 
-    /// No rows.
+    /// Returns the columns without rows.
     pub(super) fn empty(&self) -> Vec<Column> {
         self.0.iter().map(|(name, kind, _)| column(name, empty(*kind))).collect()
     }
 }
 
+/// Makes a column without a table's name or a unit.
 fn column(name: &Arc<str>, values: ColumnValues) -> Column {
     Column { table: Arc::from(""), name: name.clone(), unit: Arc::from(""), values }
 }
 
+/// Returns a column of this kind without values.
 fn empty(kind: Kind) -> ColumnValues {
     match kind {
         Kind::Bool => ColumnValues::Bool(Vec::new()),

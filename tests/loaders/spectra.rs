@@ -183,7 +183,8 @@ fn used_batches_make_room_for_others() {
     for expected in &expected {
         let batch = reader.next_batch(expected.len()).unwrap().unwrap();
         assert_eq!(batch, *expected);
-        let place = |values: &Values| values.as_f32().map(|x| x.as_ptr().addr()).or(values.as_f64().map(|x| x.as_ptr().addr()));
+        let place =
+            |values: &Values| values.as_f32().map(|x| x.as_ptr().addr()).or(values.as_f64().map(|x| x.as_ptr().addr()));
         places.push([&batch.arms[0].flux, &batch.arms[0].ivar].map(place));
         reader.recycle(batch);
     }

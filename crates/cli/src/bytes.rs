@@ -1,6 +1,6 @@
 //! Numbers of bytes on the command line.
 
-/// A number of bytes, with K, M or G behind it.
+/// Parses a number of bytes, with K, M or G behind it.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let upper = text.trim().to_uppercase();
     let suffixes = [('K', 10), ('M', 20), ('G', 30)];

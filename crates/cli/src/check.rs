@@ -68,6 +68,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     dry_run::run(&arguments.dry_run, &file)
 }
 
+/// Prints the model's warnings, then one for each label that has no effect on the template.
 fn print_warnings(warnings: &[String], idle: &[String]) {
     let idle = idle.iter().map(|name| {
         format!(
@@ -80,6 +81,7 @@ fn print_warnings(warnings: &[String], idle: &[String]) {
     }
 }
 
+/// Prints a table of the arms: pixels, wavelength range (Å), activation, emulator and its hash.
 fn print_arms(model: &SpectralModel) {
     let mut rows = vec![cells(["arm", "pixels", "from Å", "to Å", "activation", "emulator", "SHA-256"])];
     for ((name, emulator), (_, source, hash)) in model.arms().zip(model.emulators()) {
@@ -96,6 +98,7 @@ fn print_arms(model: &SpectralModel) {
     line("");
 }
 
+/// Prints a table of the labels with their units and training ranges.
 fn print_labels(model: &SpectralModel) {
     let mut rows = vec![cells(["label", "arm", "unit", "trained from", "to"])];
     for (name, emulator) in model.arms() {
@@ -117,7 +120,7 @@ fn print_training_sets(model: &SpectralModel) {
     line("");
 }
 
-/// Labels inside hulls, and labels without one.
+/// Returns lines on the labels inside hulls and on those without one.
 fn training_set(emulator: &Emulator) -> Vec<String> {
     let names =
         |axes: &[usize]| axes.iter().map(|k| emulator.labels()[*k].name.as_str()).collect::<Vec<_>>().join(", ");

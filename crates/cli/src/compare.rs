@@ -34,18 +34,22 @@ pub struct Arguments {
     overwrite: bool,
 }
 
+/// Parses the option `--threshold`, a number of errors that is not negative.
 fn threshold(text: &str) -> Result<f64, String> {
     number(text, 0.0..=f64::MAX, "errors, a number that is not negative")
 }
 
+/// Parses the option `--share`, a number from 0 to 1.
 fn share(text: &str) -> Result<f64, String> {
     number(text, 0.0..=1.0, "a share, between 0 and 1")
 }
 
+/// Parses a number inside a range; the message says what it must be.
 fn number(text: &str, range: RangeInclusive<f64>, what: &str) -> Result<f64, String> {
     text.parse().ok().filter(|x| range.contains(x)).ok_or_else(|| format!("it is {what}"))
 }
 
+/// Parses the option `--plot`, a path that ends in `.svg`.
 fn svg(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     let is_svg = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg"));
@@ -62,18 +66,20 @@ struct Differences {
 }
 
 impl Differences {
+    /// Returns the share of differences that are at most `threshold` errors.
     fn within(&self, threshold: f64) -> f64 {
         let close = self.sorted.partition_point(|x| *x <= threshold);
         close as f64 / self.sorted.len().max(1) as f64
     }
 
+    /// Returns the difference at this quantile, 0 to 1; NaN if there is none.
     fn quantile(&self, share: f64) -> f64 {
         let last = self.sorted.len().saturating_sub(1);
         self.sorted.get((last as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
     }
 }
 
-/// Rows of both tables, joined by id, and by the order of equal ids.
+/// Returns the rows of both tables, joined by id, and by the order of equal ids.
 fn joined(a: &FitTable, b: &FitTable) -> Vec<(FitRow, FitRow)> {
     let key = |row: &FitRow| match &row.id {
         Id::Integer(n) => n.to_string(),
@@ -172,6 +178,7 @@ fn verdict(arguments: &Arguments, all: &[Differences], same: bool) -> Result<(),
     }
 }
 
+/// Prints a table with the quantiles of each parameter's differences and the share within the threshold.
 fn print(all: &[Differences], threshold: f64) {
     let within = format!("within {threshold}");
     let mut rows = vec![cells(["|A − B| / error of A", "fits", "median", "99 %", "largest", &within])];

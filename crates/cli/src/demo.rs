@@ -97,7 +97,7 @@ fn prepare(folder: &Path) -> Result<OwnFiles, Failure> {
     Ok(own)
 }
 
-/// Per parameter: the median error bar, and mean and standard deviation of (fit − truth) / error, which should be 0
+/// Prints each parameter's median error, and mean and standard deviation of (fit − truth) / error, which should be 0
 /// and 1.
 fn print_comparison(table: &FitTable, truth: &Truth) {
     let mut rows = vec![cells(["parameter", "median error", "pull: mean", "pull: sd"])];
@@ -117,7 +117,7 @@ fn print_comparison(table: &FitTable, truth: &Truth) {
     line("");
 }
 
-/// The first spectra: each parameter's fit ± error, and the truth below.
+/// Prints the first spectra: each parameter's fit ± error, and the truth below.
 fn print_first(table: &FitTable, truth: &Truth) {
     let mut head = cells(["id", "S/N", "chi2/dof"]);
     head.extend(table.parameters().iter().cloned());
@@ -138,6 +138,7 @@ fn print_first(table: &FitTable, truth: &Truth) {
     line("");
 }
 
+/// Prints the counts of statuses, the speed, the time of each stage, and the device.
 fn print_run(table: &FitTable, summary: &Summary, seconds: f64, device: &str) {
     let mut counts = Counts::default();
     counts.add(&table.rows().collect::<Vec<_>>());
@@ -153,7 +154,7 @@ fn print_run(table: &FitTable, summary: &Summary, seconds: f64, device: &str) {
     line(format_args!("device: {device}"));
 }
 
-/// The row that the picture shows, if any spectrum was fitted.
+/// Returns the row that the picture shows; `None` if no spectrum was fitted.
 fn pictured(table: &FitTable, truth: &Truth) -> Option<FitRow> {
     let distance = |k: usize| truth.sn.get(k).map_or(f64::INFINITY, |sn| (sn - PICTURED_SN).abs());
     let fitted = (0..table.len()).filter(|&k| table.status()[k].is_success());
@@ -173,7 +174,7 @@ fn draw(file: OutputFile, data: &Path, fitter: &SpectralFitter, row: &FitRow) ->
     file.write(picture::spectrum(&title, &arms))
 }
 
-/// A parameter's unit.
+/// Returns a parameter's unit.
 fn unit<'a>(fitter: &'a SpectralFitter, parameter: &str) -> &'a str {
     let mut labels = fitter.model().arms().flat_map(|(_, emulator)| emulator.labels());
     match parameter {
@@ -182,12 +183,13 @@ fn unit<'a>(fitter: &'a SpectralFitter, parameter: &str) -> &'a str {
     }
 }
 
+/// Returns the median, the upper one of an even number of values; NaN if there is none.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Mean and standard deviation.
+/// Returns mean and standard deviation.
 fn moments(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;

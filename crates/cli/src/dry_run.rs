@@ -32,7 +32,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// The arms that are kept, of the model too.
+    /// Returns the arms that are kept, of the model too.
     pub fn arms(&self) -> Option<&[String]> {
         self.selection.arms.as_deref()
     }
@@ -84,6 +84,7 @@ struct Sample {
 }
 
 impl Sample {
+    /// Reads the first spectra of the run, at most `SAMPLE`.
     fn read(source: &mut FilesReader) -> Result<Sample, Failure> {
         let mut sample = Sample { batches: VecDeque::new(), count: 0, empty: source.empty() };
         while sample.count < SAMPLE

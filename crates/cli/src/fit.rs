@@ -245,7 +245,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The files that the run will write, none of which may be an input or exist, before anything is read.
+/// Returns the files that the run will write; fails if one is an input or exists, before anything is read.
 fn targets(arguments: &Arguments) -> Result<Targets, Failure> {
     let extras = Extras { format: arguments.format, report: arguments.report.as_deref(), profile: arguments.profile };
     let targets = Targets::new(&arguments.output, &extras)?;
@@ -257,12 +257,13 @@ fn targets(arguments: &Arguments) -> Result<Targets, Failure> {
     Ok(targets)
 }
 
-/// Lines beside the table.
+/// Prints lines on standard error.
 fn say(lines: impl IntoIterator<Item = String>) {
     lines.into_iter().for_each(|line| drop(writeln!(std::io::stderr(), "{line}")));
 }
 
-/// Too little memory is the user's fault when the user said how much. `kept`: something of this run is in the journal.
+/// Returns the failure of a run: bad usage if the memory that the user allows is too little. `kept` says that the
+/// journal has something of this run.
 fn failed(arguments: &Arguments, error: Error, kept: bool) -> Failure {
     let is_settled = !matches!(error, Error::Unsettled { .. });
     let mut failure = match (&error, arguments.memory) {
@@ -283,7 +284,7 @@ fn failed(arguments: &Arguments, error: Error, kept: bool) -> Failure {
     failure
 }
 
-/// The table is there, and its page is not.
+/// Returns the failure of a run whose table was written but not its report.
 fn without_page(arguments: &Arguments, error: Error) -> Failure {
     let mut failure = Failure::running(error);
     let output = arguments.output.display();
@@ -292,6 +293,7 @@ fn without_page(arguments: &Arguments, error: Error) -> Failure {
     failure
 }
 
+/// Makes the fitter from the command's options, which override those of the model file.
 fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Result<SpectralFitter, Error> {
     let mut solver = arguments.solver.or(file.solver).unwrap_or_default();
     if let Some(rounds) = arguments.max_rounds {
@@ -343,7 +345,7 @@ fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Resu
     Ok(fitter)
 }
 
-/// The report, whose folder is made when it is missing.
+/// Creates the report's file, and its folder if it is missing.
 fn page(folder: &Path, may_replace: impl Fn(&Path) -> bool) -> Result<ReportFile, Error> {
     if folder.is_file() {
         return Err(Error::Usage(format!("{} is a file: --report takes a folder", folder.display())));
@@ -354,6 +356,7 @@ fn page(folder: &Path, may_replace: impl Fn(&Path) -> bool) -> Result<ReportFile
     ReportFile::create(file, &WriteOptions::default().overwrite(overwrite))
 }
 
+/// Returns the title, metadata and times that the report shows about the run.
 fn about(
     arguments: &Arguments,
     fitter: &SpectralFitter,
@@ -369,12 +372,12 @@ fn about(
         .recalled(summary.fits - fitted(summary))
 }
 
-/// Fits that this run has made, and not an earlier one.
+/// Returns the number of fits that this run has made, and not an earlier one.
 fn fitted(summary: &Summary) -> u64 {
     summary.by_device.iter().map(|(_, rows)| rows).sum()
 }
 
-/// A run in one line; the rate is that of what it has fitted itself, to the end.
+/// Returns the line that sums up a run; its rate counts only the fits that this run has finished itself.
 fn closing(summary: &Summary, counts: &Counts, time: Duration) -> String {
     let (fits, fitted) = (summary.fits, fitted(summary));
     let ended = fitted.saturating_sub(summary.interrupted);

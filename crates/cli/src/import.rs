@@ -50,6 +50,7 @@ struct Rvspecfit {
     overwrite: bool,
 }
 
+/// Writes the export script, or imports a folder that the script has exported.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Source::Rvspecfit(arguments) = &arguments.source;
     match (&arguments.script, &arguments.folder) {

@@ -71,6 +71,7 @@ const SETTINGS: &str = "\
 # starts = 8                  # instead of as many as compete
 ";
 
+/// Returns a model file of DESI spectra, with three arms.
 fn desi() -> String {
     let mut text = String::from("# A model of DESI coadd and spectra files: three arms, fitted together.\n");
     for (arm, emulator) in DESI {
@@ -81,6 +82,7 @@ fn desi() -> String {
     [&text, arm, "\n", CONTINUUM, "\n", SPEED, "\n", SETTINGS].concat()
 }
 
+/// Returns a model file of SDSS spectra.
 fn sdss() -> String {
     let arm = "\
 # A model of SDSS spec files. Each holds one spectrum; give many of them to one run.
@@ -92,6 +94,7 @@ emulator = \"sdss.safetensors\"   # yours, relative to this file
     [arm, "\n", CONTINUUM, "\n", SPEED, "\n", SETTINGS].concat()
 }
 
+/// Returns a model file of APOGEE spectra.
 fn apogee() -> String {
     let arm = "\
 # A model of APOGEE apStar and apVisit files.
@@ -175,7 +178,7 @@ fn not_an_emulator(path: &Path, error: Error) -> Failure {
     }
 }
 
-/// A model with this emulator, whose labels are listed with their training ranges.
+/// Returns a model file with this emulator, whose labels are listed with their training ranges.
 fn of_emulator(path: &Path, output: &Path) -> Result<String, Failure> {
     if !path.exists() {
         let message = "this is neither a survey (desi, sdss, apogee) nor a file";

@@ -95,12 +95,12 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Bad usage, file or model; nothing was written.
+    /// Returns the failure of bad usage, a bad file or a bad model; nothing was written.
     pub fn usage(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), code: 2 }
     }
 
-    /// The user stopped the run; the table is whole all the same.
+    /// Returns the failure of a run that the user stopped; its table is complete all the same.
     pub fn interrupted(table: &Path) -> Failure {
         let table = table.display();
         Failure::of_the_run(format!(
@@ -108,19 +108,19 @@ impl Failure {
         ))
     }
 
-    /// The user stopped the run; an older table is worth more than one of what was not fitted.
+    /// Returns the failure of a run that the user stopped before its table was written; an older table stays as it was.
     pub fn stopped(table: &Path, kept: bool) -> Failure {
         let more = if kept { "; what was fitted is kept beside it, and --resume goes on" } else { "" };
         let left = if table.exists() { "is as it was" } else { "was not written" };
         Failure::of_the_run(format!("interrupted; {} {left}{more}", table.display()))
     }
 
-    /// The run came to its end and has no fit to show.
+    /// Returns the failure of a run that ended with no fit to show (exit code 3).
     pub fn nothing_fitted(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), code: 3 }
     }
 
-    /// The run failed.
+    /// Returns the failure of a run that went wrong.
     pub fn of_the_run(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), code: 1 }
     }
@@ -130,12 +130,12 @@ impl Failure {
         self.message.push_str(words);
     }
 
-    /// The two tables differ.
+    /// Returns the failure that says that the two tables differ.
     pub fn differs(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), code: 1 }
     }
 
-    /// An error of a run that had begun: 1, unless the fault is one of the input.
+    /// Returns the failure of a run that had begun: exit code 1, or 2 if the input is at fault.
     pub fn running(error: Error) -> Failure {
         let of_device =
             matches!(error, Error::Device { .. } | Error::DeviceLost { .. } | Error::DeviceUntrusted { .. });
@@ -155,7 +155,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// The error as the command's users are told it: with the option that allows to replace a file, and without the word
+/// Returns the error in the command's words: with the option that allows to replace a file, and without the word
 /// `model` before the model file's name.
 fn in_words(error: &Error) -> String {
     match error {
@@ -213,6 +213,7 @@ fn print_answer(answer: &clap::Error) -> (Result<(), Failure>, u8) {
     (Ok(()), answer.exit_code().try_into().unwrap_or(2))
 }
 
+/// Runs the subcommand that was parsed.
 fn dispatch(command: Command) -> Result<(), Failure> {
     match command {
         Command::Demo(arguments) => demo::run(&arguments),

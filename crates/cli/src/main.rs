@@ -1,5 +1,6 @@
 //! `popfit`, the command.
 
+/// Runs popfit with the arguments of the process.
 fn main() -> std::process::ExitCode {
     popfit_cli::run(std::env::args_os())
 }

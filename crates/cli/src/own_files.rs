@@ -59,6 +59,7 @@ impl OwnFiles {
     }
 }
 
+/// Returns the failure that says that a file is not one of the demo's own.
 fn not_ours(path: &Path) -> Failure {
     let path = path.display();
     Failure::usage(format!(
@@ -67,14 +68,17 @@ fn not_ours(path: &Path) -> Failure {
     ))
 }
 
+/// Returns the SHA-256 of a file's contents, as hexadecimal text.
 fn checksum(path: &Path) -> Result<String> {
     Ok(hex(&std::fs::read(path).map_err(io(path))?))
 }
 
+/// Returns the SHA-256 of the bytes, as hexadecimal text.
 fn hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Returns a function that makes an I/O error of this file.
 fn io(path: &Path) -> impl Fn(std::io::Error) -> Error {
     move |source| Error::Io { path: path.to_path_buf(), source }
 }

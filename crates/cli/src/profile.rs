@@ -26,6 +26,7 @@ impl ProfileFiles {
         Ok(ProfileFiles([numbers?, trace?]))
     }
 
+    /// Writes the profile as JSON, and its trace to the other file.
     pub fn write(self, profile: &Profile) -> Result<()> {
         let [numbers, trace] = self.0;
         let text = serde_json::to_string_pretty(profile)
@@ -61,6 +62,7 @@ pub fn lines(profile: &Profile) -> Vec<String> {
     lines
 }
 
+/// Returns the line above a device's table: its name, the share of time it was busy, its memory and its clock.
 fn heading(device: &DeviceProfile) -> String {
     let DeviceProfile { name, busy, bytes_held, .. } = device;
     let clock = match device.clock {
@@ -71,6 +73,7 @@ fn heading(device: &DeviceProfile) -> String {
     format!("{name}: busy with rounds {}, holds at most {}; {clock}", share(*busy), size(*bytes_held as f64))
 }
 
+/// Returns the rows of a device's table, one per stage, with the headings first.
 fn stages(device: &DeviceProfile) -> Vec<Vec<String>> {
     let mut table = vec![cells(["stage", "calls", "time", "share", "GF/s", "GB/s", "bytes"])];
     for stage in &device.stages {
@@ -99,19 +102,22 @@ fn rounds(device: &DeviceProfile) -> String {
     format!("{} rounds of {members} members in all: {}", active.len(), shown.join(" "))
 }
 
-/// The text of a number that there is.
+/// Returns the text if the number is positive, else `-`.
 fn known(x: f64, text: String) -> String {
     if x > 0.0 { text } else { "-".into() }
 }
 
+/// Formats a share as a percentage.
 fn share(x: f64) -> String {
     format!("{:.1} %", 100.0 * x)
 }
 
+/// Formats a time in ms if it is below 1 s, else in s.
 fn time(seconds: f64) -> String {
     if seconds < 1.0 { format!("{:.2} ms", 1e3 * seconds) } else { format!("{seconds:.2} s") }
 }
 
+/// Formats a number of bytes with a decimal unit from B to TB.
 fn size(bytes: f64) -> String {
     let units = ["B", "KB", "MB", "GB", "TB"];
     let (mut value, mut unit) = (bytes, 0);

@@ -128,6 +128,7 @@ fn attach_spectra(arguments: &Arguments, kept: &mut Collector, fitter: &Spectral
     Ok(())
 }
 
+/// Prints a note on standard error.
 fn warn(note: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "popfit: {note}");
 }
@@ -146,6 +147,7 @@ pub fn name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
+/// Returns the default path of the report, beside the table: `NAME_report.html`.
 fn beside(table: &Path) -> PathBuf {
     let stem = table.file_stem().unwrap_or_default().to_string_lossy();
     table.with_file_name(format!("{stem}_report.html"))

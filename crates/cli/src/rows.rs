@@ -13,7 +13,7 @@ pub fn print(rows: &[Vec<String>]) {
     aligned(rows).for_each(line);
 }
 
-/// Lines of rows of cells in columns: the first to the left, the others to the right.
+/// Returns lines of cells in columns: the first aligned to the left, the others to the right.
 pub fn aligned(rows: &[Vec<String>]) -> impl Iterator<Item = String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cell_width = |row: &Vec<String>, c: usize| row.get(c).map_or(0, |cell| cell.chars().count());
@@ -38,6 +38,7 @@ pub fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
 pub struct Counts(BTreeMap<(i32, String), u64>);
 
 impl Counts {
+    /// Counts the statuses of the rows.
     pub fn add(&mut self, rows: &[FitRow]) {
         for row in rows {
             *self.0.entry((row.status.code(), row.status_text.clone())).or_default() += 1;
@@ -75,6 +76,7 @@ impl Faults {
     /// Details that are printed.
     const SHOWN: usize = 5;
 
+    /// Keeps the messages of spectra that could not be fitted, and only counts those after the first few.
     fn add(&mut self, rows: &[FitRow]) {
         for row in rows.iter().filter(|row| row.status == Status::BadInput) {
             if self.shown.len() == Self::SHOWN {
@@ -86,7 +88,7 @@ impl Faults {
         }
     }
 
-    /// On standard error.
+    /// Prints the messages on standard error.
     pub fn print(&self) {
         let more = (self.more > 0).then(|| format!("… and {} more", self.more));
         for text in self.shown.iter().chain(&more) {
@@ -104,6 +106,7 @@ pub struct Counting<'a> {
 }
 
 impl<'a> Counting<'a> {
+    /// Makes a sink that passes rows on to `sink`, with all counts at zero.
     pub fn new(sink: &'a mut dyn Sink, report: Option<Collector>) -> Counting<'a> {
         Counting { sink, counts: Counts::default(), faults: Faults::default(), report }
     }
@@ -120,7 +123,7 @@ impl Sink for Counting<'_> {
     }
 }
 
-/// A number to some significant digits, without an exponent or trailing zeros.
+/// Formats a number with some significant digits, without an exponent or trailing zeros.
 pub fn short(x: f64, digits: i32) -> String {
     if x == 0.0 || !x.is_finite() {
         return x.to_string();

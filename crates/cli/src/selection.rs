@@ -24,7 +24,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// The file with the list of targets.
+    /// Returns the file with the list of targets.
     pub fn list(&self) -> Option<PathBuf> {
         self.target_id.as_deref()?.strip_prefix('@').map(PathBuf::from)
     }
@@ -61,6 +61,7 @@ pub fn refuse_empty(selection: &Selection, selected: u64) -> Result<(), Failure>
     }
 }
 
+/// Parses a list of target ids, or reads it from the file behind `@`, where `#` begins a comment.
 fn target_ids(argument: &str) -> Result<Vec<i64>, Failure> {
     let text = match argument.strip_prefix('@') {
         Some(path) => std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })?,

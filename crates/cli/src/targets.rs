@@ -19,6 +19,7 @@ pub struct Extras<'a> {
 }
 
 impl Targets {
+    /// Lists the table and what is written beside it; fails if the table's path is also the report's folder.
     pub fn new(table: &Path, extras: &Extras<'_>) -> Result<Targets, Failure> {
         if extras.report == Some(table) {
             return Err(Failure::usage(format!("{}: the table and the page's folder", table.display())));

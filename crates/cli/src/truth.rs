@@ -15,6 +15,7 @@ pub struct Truth {
 }
 
 impl Truth {
+    /// Reads the true parameters and signal-to-noise ratios of the demo; fails if their shapes disagree.
     pub fn open(path: &Path) -> Result<Truth> {
         let (names, parameters) = (npz::texts(path, "names")?, npz::numbers(path, "parameters")?);
         let sn = npz::numbers(path, "sn")?;
@@ -25,7 +26,7 @@ impl Truth {
         Ok(Truth { names, parameters, sn })
     }
 
-    /// The true value of a parameter of a spectrum.
+    /// Returns the true value of a parameter of a spectrum; `None` if there is none.
     pub fn value(&self, spectrum: usize, parameter: &str) -> Option<f64> {
         let p = self.names.iter().position(|name| name == parameter)?;
         self.parameters.get(spectrum * self.names.len() + p).copied()

@@ -21,10 +21,12 @@ pub struct Floats<R> {
 }
 
 impl<R: Real> Floats<R> {
+    /// Makes a block that owns its numbers.
     fn new(own: Vec<R>) -> Floats<R> {
         Floats { own, shared: None }
     }
 
+    /// Returns all numbers, shared or owned.
     pub fn all(&self) -> &[R] {
         self.shared.as_ref().map_or(&self.own, |shared| shared)
     }
@@ -105,6 +107,7 @@ impl<R: Real> Block<R> {
         }
     }
 
+    /// Returns the size of the block's elements (bytes).
     pub fn bytes(&self) -> usize {
         match self {
             Block::Float(all) => size_of_val(all.all()),
@@ -112,6 +115,7 @@ impl<R: Real> Block<R> {
         }
     }
 
+    /// Removes all elements; numbers that were shared are released.
     pub fn clear(&mut self) {
         match self {
             Block::Float(all) => {

@@ -65,12 +65,14 @@ impl Heads {
         (left.is_none() && heads.length > 0 && !products).then_some(heads)
     }
 
+    /// Marks `stage` as the last one of an arm's cacheable stages, and places its rows behind those of the arms before.
     fn end(&mut self, recording: &Recording, stage: usize, rows: BufferId) {
         self.ends[stage] = Some(rows);
         self.places[rows.0] = Some(self.length);
         self.length += recording.block(rows).length;
     }
 
+    /// Returns whether a stage is one of those whose rows can be cached.
     pub fn is_head(&self, stage: usize) -> bool {
         self.is_head[stage]
     }
@@ -104,6 +106,7 @@ pub enum Head<R> {
 }
 
 impl<R> Head<R> {
+    /// Returns whether the rows were found in the cache.
     pub fn is_known(&self) -> bool {
         matches!(self, Head::Known(_))
     }
@@ -199,14 +202,17 @@ impl<R: Real> Known<R> {
         self.lock().starts.insert(key, Entry::Kept(Arc::new(rows), 1));
     }
 
+    /// Returns the size of the rows that are cached or are about to be (bytes).
     pub fn bytes(&self) -> usize {
         self.lock().count * self.heads.bytes::<R>()
     }
 
+    /// Locks the cached entries; a panic of another thread does not poison them.
     fn lock(&self) -> MutexGuard<'_, Kept<R>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the bit patterns of the parameters that the cached rows depend on.
     fn key(&self, u: &[f64]) -> Vec<u64> {
         self.heads.parameters.iter().map(|&p| u[p].to_bits()).collect()
     }

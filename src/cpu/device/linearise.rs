@@ -101,6 +101,7 @@ impl<R: Real> TileMemory<'_, R> {
         }
     }
 
+    /// Returns the index of the member's spectrum; 0 where a whole tile is evaluated.
     fn spectrum(&self) -> usize {
         self.member.as_ref().map_or(0, |member| member.spectrum)
     }

@@ -39,6 +39,7 @@ impl<R: Real> Made<R> {
         self.packed[buffer].as_ref()
     }
 
+    /// Returns the size of the packed weights and of the cached rows (bytes).
     pub fn bytes(&self) -> usize {
         let packed = self.packed.iter().flatten().map(Packed::bytes);
         packed.sum::<usize>() + self.known.as_ref().map_or(0, Known::bytes)

@@ -144,6 +144,7 @@ impl<R: Real> CpuPopulation<R> {
         })
     }
 
+    /// Takes a spare tile, or makes one, and gives it an empty tally if a profile is kept.
     fn borrow_tile(&self) -> Tile<R> {
         let spare = self.tiles.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut tile = spare.unwrap_or_else(|| Tile::new(&self.inputs.recording, self.tile_members));
@@ -151,6 +152,7 @@ impl<R: Real> CpuPopulation<R> {
         tile
     }
 
+    /// Puts a tile back among the spare ones, and adds its tally to the profile.
     fn return_tile(&self, mut tile: Tile<R>) {
         if let (Some(gauge), Some(tally)) = (&self.gauge, tile.tally.take()) {
             gauge.add(&tally);
@@ -170,6 +172,7 @@ impl<R: Real> CpuPopulation<R> {
         }
     }
 
+    /// Adds a copy of `bytes` bytes to the profile, if one is kept.
     fn copied(&self, work: Work, bytes: usize, begin: Option<Instant>) {
         if let (Some(gauge), Some(begin)) = (&self.gauge, begin) {
             gauge.copied(work, bytes, begin);

@@ -16,6 +16,7 @@ pub struct Shelf {
 }
 
 impl Shelf {
+    /// Returns the elements of the shelf in a tile of so many members.
     pub fn elements(&self, members: usize) -> usize {
         self.length * if self.local { 1 } else { members }
     }
@@ -29,6 +30,7 @@ pub struct Shelves {
 }
 
 impl Shelves {
+    /// Makes a layout in which buffers that are not needed at the same time share a shelf.
     pub fn new(recording: &Recording) -> Shelves {
         Shelves::placed(recording, true)
     }
@@ -62,14 +64,17 @@ impl Shelves {
         shelves
     }
 
+    /// Returns the index of a buffer's shelf; `None` where the buffer is not one of members.
     pub fn of(&self, id: BufferId) -> Option<usize> {
         self.of[id.0]
     }
 
+    /// Returns whether a buffer's shelf holds the rows of only one member at a time.
     pub fn is_local(&self, id: BufferId) -> bool {
         self.of(id).is_some_and(|shelf| self.all[shelf].local)
     }
 
+    /// Returns the elements of all shelves in a tile of so many members.
     pub fn elements(&self, members: usize) -> usize {
         self.all.iter().map(|shelf| shelf.elements(members)).sum()
     }

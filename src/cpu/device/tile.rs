@@ -26,6 +26,7 @@ pub struct Inputs<R> {
 }
 
 impl<R: Real> Inputs<R> {
+    /// Makes the inputs of a recording, without limits of the parameters.
     pub fn new(recording: Arc<Recording>, blocks: Vec<Block<R>>, made: Arc<Made<R>>) -> Inputs<R> {
         Inputs { recording, blocks, made, limits: Default::default() }
     }
@@ -64,6 +65,7 @@ impl<R: Real> Inputs<R> {
         copied
     }
 
+    /// Returns the memory of the inputs, with their share of what several populations hold together (bytes).
     pub fn bytes(&self) -> usize {
         let limits: usize = self.limits.iter().map(|limits| size_of_val(limits.as_slice())).sum();
         // its share of what others have, too
@@ -71,12 +73,14 @@ impl<R: Real> Inputs<R> {
         limits + made + self.blocks.iter().map(Block::bytes).sum::<usize>()
     }
 
+    /// Returns the elements of a buffer that belong to a spectrum; all of them where spectra share the buffer.
     pub fn range(&self, id: BufferId, spectrum: usize) -> Range<usize> {
         let buffer = self.recording.block(id);
         let start = if buffer.scope == Scope::Spectrum { spectrum * buffer.length } else { 0 };
         start..start + buffer.length
     }
 
+    /// Returns a spectrum's numbers in a buffer of floats; empty for a buffer of indices.
     pub fn float(&self, id: BufferId, spectrum: usize) -> &[R] {
         match &self.blocks[id.0] {
             Block::Float(v) => &v.all()[self.range(id, spectrum)],
@@ -89,6 +93,7 @@ impl<R: Real> Inputs<R> {
         self.made.packed(id.0)
     }
 
+    /// Returns a spectrum's numbers in a buffer of indices; empty for a buffer of floats.
     pub fn index(&self, id: BufferId, spectrum: usize) -> &[i32] {
         match &self.blocks[id.0] {
             Block::Index(v) => &v[self.range(id, spectrum)],
@@ -106,6 +111,7 @@ impl<R: Real> Inputs<R> {
         Priors { mean: self.limit(2, spectrum), weight: self.limit(3, spectrum) }
     }
 
+    /// Returns the limits of one kind for the parameters of a spectrum (P).
     fn limit(&self, kind: usize, spectrum: usize) -> &[f64] {
         let count = self.recording.parameters.len();
         &self.limits[kind][spectrum * count..(spectrum + 1) * count]
@@ -133,6 +139,7 @@ pub struct Tile<R> {
 }
 
 impl<R: Real> Tile<R> {
+    /// Makes a tile for so many members, in which buffers that are not needed at the same time share memory.
     pub fn new(recording: &Recording, members: usize) -> Tile<R> {
         Tile::with(Shelves::new(recording), members)
     }
@@ -142,6 +149,7 @@ impl<R: Real> Tile<R> {
         Tile::with(Shelves::apart(recording), 1)
     }
 
+    /// Makes a tile of so many members in the given layout, filled with NaN.
     fn with(shelves: Shelves, members: usize) -> Tile<R> {
         let rows = shelves.all.iter().map(|shelf| Aligned::new(shelf.elements(members), R::NAN)).collect();
         Tile { rows, shelves, scratch: Scratch::default(), tally: None }
@@ -178,6 +186,7 @@ impl<R: Real> Tile<R> {
         }
     }
 
+    /// Returns the size of the tile's rows (bytes).
     pub fn bytes(&self) -> usize {
         self.rows.iter().map(|rows| rows.len() * size_of::<R>()).sum()
     }
@@ -188,6 +197,7 @@ impl<R: Real> Tile<R> {
         self.shelves.of(id).map_or(Aligned::default(), |shelf| std::mem::take(&mut self.rows[shelf]))
     }
 
+    /// Returns borrowed rows to the shelf of their buffer.
     pub fn give_back(&mut self, id: BufferId, rows: Aligned<R>) {
         if let Some(shelf) = self.shelves.of(id) {
             self.rows[shelf] = rows;

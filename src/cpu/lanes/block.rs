@@ -47,6 +47,7 @@ pub const fn gradient(p: usize) -> usize {
     packed_index(p + 1, 0)
 }
 
+/// Returns the position of element (p, q) of the normal matrix among a block's sums.
 pub const fn normal(p: usize, q: usize) -> usize {
     packed_index(p + 1, q + 1)
 }

@@ -137,6 +137,7 @@ impl Doubts {
         self.seats.clear();
     }
 
+    /// Runs an action with the widest vectors that the machine has.
     fn act(&mut self, action: Action<'_>) {
         pulp::Arch::new().dispatch(Part { doubts: self, action });
     }

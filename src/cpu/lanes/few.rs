@@ -37,6 +37,7 @@ pub struct Promises<R> {
 }
 
 impl<R: Real> Promises<R> {
+    /// Returns sums that are all zero.
     pub fn new() -> Promises<R> {
         let zero = Lanes::splat(R::ZERO);
         Promises { gain: zero, loss: zero, length: zero, size: zero }

@@ -21,6 +21,7 @@ pub struct Gram<'a, R> {
 }
 
 impl<R: Real> Gram<'_, R> {
+    /// Adds up the products with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }

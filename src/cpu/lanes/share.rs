@@ -24,6 +24,7 @@ pub struct Shares<'a, R> {
 }
 
 impl<R: Real> Shares<'_, R> {
+    /// Applies the estimator to the rows with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }

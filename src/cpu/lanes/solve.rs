@@ -7,7 +7,7 @@ use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
 use crate::rows::triangle::{packed_index, packed_length};
 
-/// a ← a − b c.
+/// Subtracts the product b c from a, lane by lane.
 #[inline(always)]
 fn subtract_product<R: Real>(a: &mut Lanes<R>, b: &Lanes<R>, c: &Lanes<R>) {
     for l in 0..LANES {
@@ -35,6 +35,7 @@ pub struct Eliminated<R: Real, S: Simd, const N: usize> {
 }
 
 impl<R: Real, S: Simd, const N: usize> Eliminated<R, S, N> {
+    /// Returns factors that are all zero.
     #[inline(always)]
     pub fn new(simd: S) -> Self {
         let zero = R::splat(simd, R::ZERO);
@@ -74,6 +75,7 @@ impl<R: Real, S: Simd, const N: usize> Eliminated<R, S, N> {
         self.inverse[I] = R::inverse_above(simd, least[I], pivot);
     }
 
+    /// Solves L D Lᵀ y = x for each lane.
     #[inline(always)]
     pub fn solve(&self, simd: S, mut x: [R::Vector<S>; N]) -> [R::Vector<S>; N] {
         for i in 0..N {
@@ -104,6 +106,7 @@ pub struct Factors<R> {
 }
 
 impl<R: Real> Factors<R> {
+    /// Makes room for the factors of matrices of `count` rows, filled with zeros.
     pub fn new(count: usize) -> Factors<R> {
         let lanes = |n| vec![Lanes::splat(R::ZERO); n];
         Factors {

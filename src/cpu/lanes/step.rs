@@ -22,23 +22,26 @@ const TOGETHER: f64 = 2.5;
 /// A promise above this share of the one before it does not shrink.
 const SHRINKS: f64 = 0.5;
 
+/// Returns `yes` if the condition holds, else `no`, in a form that compilers turn into a select instruction.
 #[inline(always)]
 pub fn pick<T>(condition: bool, yes: T, no: T) -> T {
     if condition { yes } else { no }
 }
 
-/// [`pick`] for a place that the old number comes from. As it is, compilers make a store under a mask of it, which
-/// AMD's processors take longer for than for all else around it; a sum with 0 they store as any number.
+/// Returns `new` if the condition holds, else `old`, as a sum with 0. Without the sum, compilers turn a store of the
+/// result into a masked store, which is slow on AMD's processors.
 #[inline(always)]
 pub fn renew<R: Real>(condition: bool, new: R, old: R) -> R {
     pick(condition, new, old) + R::ZERO
 }
 
+/// Returns |x|.
 #[inline(always)]
 pub fn absolute<R: Real>(x: R) -> R {
     x.maximum(-x)
 }
 
+/// Returns the code of a status as a number of a lane.
 #[inline(always)]
 fn code<R: Real>(status: Status) -> R {
     R::of(f64::from(status.code()))

@@ -56,7 +56,7 @@ impl Distances {
         if (a.velocity - b.velocity).abs() > DISTINCT_VELOCITY { labels.max(VELOCITY_DISTANCE) } else { labels }
     }
 
-    /// To the nearest of those that are chosen.
+    /// Returns the distance of a candidate from the nearest of those that are chosen; infinite if there is none.
     fn nearest(&self, one: &Candidate, chosen: &[Candidate], limits: &[Limits]) -> f64 {
         chosen.iter().map(|other| self.between(one, other, limits)).fold(f64::INFINITY, f64::min)
     }

@@ -21,8 +21,9 @@ pub struct Components {
 }
 
 impl Components {
-    /// Principal components of the first [`PRINCIPAL`] of `rows` (templates, bins), each scaled to unit length so that
-    /// weak lines count as much as strong ones, no mean subtracted; then every row's projection on them.
+    /// Computes the principal components of the first [`PRINCIPAL`] of `rows` (templates, bins), each scaled to unit
+    /// length so that weak lines count as much as strong ones, without subtracting a mean; then projects every row on
+    /// them.
     pub fn new(rows: &[f64], templates: usize) -> Components {
         let bins = rows.len() / templates;
         let some = PRINCIPAL.min(templates);
@@ -49,7 +50,7 @@ impl Components {
         Components { count, rows: interleaved(&single(components), bins), mix: single(mix) }
     }
 
-    /// Bytes that making them takes.
+    /// Returns the memory that making the components takes (bytes).
     pub fn bytes(templates: usize, bins: usize) -> u64 {
         let (some, count) = (PRINCIPAL.min(templates), COMPONENTS.min(templates).next_multiple_of(8));
         let packed =
@@ -57,7 +58,7 @@ impl Components {
         (bins as u64).saturating_mul(8 * some as u64 + 12 * count as u64).saturating_add(packed)
     }
 
-    /// (count, shifts) of the bins.
+    /// Returns the correlations of the components with a signal, (count, shifts) of the bins.
     pub fn correlate(&self, signal: &[f32], bins: &Bins) -> Vec<f32> {
         let Bins { count, wanted, shifts, .. } = *bins;
         let mut out = vec![0f32; self.count * shifts];

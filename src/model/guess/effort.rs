@@ -40,8 +40,8 @@ impl Effort {
     }
 }
 
-/// Effective number of pixels, (Σ w)² / Σ w² of the inverse variances w (Kish 1965, Survey Sampling, §11.7), summed
-/// over arms.
+/// Returns the effective number of pixels, (Σ w)² / Σ w² of the inverse variances w (Kish 1965, Survey Sampling,
+/// §11.7), summed over arms.
 fn pixels_in_effect(prepared: &Prepared) -> f64 {
     let of_arm = |weight: &[f32]| {
         let ivar = weight.iter().map(|w| f64::from(*w).powi(2));

@@ -121,6 +121,7 @@ pub fn library(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>> {
     Ok(points)
 }
 
+/// Returns the transform of the first network input that is this parameter; the identity if there is none.
 fn arm_transform(model: &SpectralModel, parameter: usize) -> Transform {
     let inputs = model.arms.iter().flat_map(|arm| &arm.inputs);
     inputs

@@ -18,6 +18,7 @@ pub struct Lines<'a> {
 }
 
 impl Lines<'_> {
+    /// Prepares the lines of a range of an arm's template pixels, with an orthonormal basis of its continuum.
     pub fn new<'a>(arm: &ModelArm, flux: &'a [f32], pixels: Range<usize>) -> Lines<'a> {
         let wavelength = &arm.emulator.wavelength()[pixels.clone()];
         let count = wavelength.len();
@@ -75,6 +76,7 @@ impl Lines<'_> {
     }
 }
 
+/// Subtracts the mean of a row from its values.
 pub fn centred(mut row: Vec<f64>) -> Vec<f64> {
     let mean = row.iter().sum::<f64>() / row.len() as f64;
     row.iter_mut().for_each(|x| *x -= mean);

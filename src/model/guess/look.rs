@@ -117,6 +117,7 @@ fn allowed(velocities: &[f64], limits: Option<&Limits>) -> Range<usize> {
     one..one + 1
 }
 
+/// Returns the index of the velocity nearest to `velocity` in an ascending list (km/s).
 fn nearest(velocities: &[f64], velocity: f64) -> usize {
     let above = velocities.partition_point(|v| *v < velocity);
     let (before, after) = (above.saturating_sub(1), above.min(velocities.len() - 1));

@@ -192,8 +192,8 @@ fn smooths(prepared: &Prepared, samplings: &[&Sampling]) -> Vec<Vec<f32>> {
     prepared.arms.iter().zip(samplings).map(|(arm, sampling)| arm.smooth(sampling)).collect()
 }
 
-/// About the bytes of an arm's templates, and of the lines in one of its segments in bins of a usual width: what is not
-/// there for these need not be begun.
+/// Estimates the memory of an arm's templates and of the lines in one of its segments, in bins of a usual width
+/// (bytes). Without room for these the work need not be begun.
 fn bytes(arm: &ModelArm, templates: usize) -> u64 {
     let longest = arm.grid.segments.iter().map(|segment| segment.end - segment.start).max().unwrap_or(0);
     (templates as u64).saturating_mul(4 * arm.emulator.pixels() as u64 + 10 * longest as u64)

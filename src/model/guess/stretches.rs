@@ -13,13 +13,14 @@ pub struct Stretches {
 }
 
 impl Stretches {
+    /// Divides a row of `bins` bins into as many stretches as a vector of the machine has f32 lanes.
     pub fn new(bins: usize) -> Stretches {
         let lanes = pulp::Arch::new().dispatch(Lanes);
         Stretches { lanes, length: bins.div_ceil(lanes) }
     }
 
-    /// (`before` + length + `after`, lanes) Each stretch of a row, so many bins before it and after it; 0 beyond the
-    /// row.
+    /// Lays a row out in stretches, each with some bins before and after it: (before + length + after, lanes), 0 beyond
+    /// the row.
     pub fn lay_out(&self, row: &[f32], before: usize, after: usize) -> Vec<f32> {
         let places = before + self.length + after;
         let mut out = vec![0f32; places * self.lanes];

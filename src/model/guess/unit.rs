@@ -198,7 +198,7 @@ impl Unit {
     }
 }
 
-/// (templates, 2 × components): how templates are made of both.
+/// Returns how templates are made of the components of both: (templates, 2 × components).
 fn mixed(lines: &Components, squares: &Components) -> Vec<f32> {
     let rows = lines.mix.chunks_exact(lines.count).zip(squares.mix.chunks_exact(squares.count));
     rows.flat_map(|(l, s)| l.iter().chain(s).copied()).collect()

@@ -52,6 +52,7 @@ impl NullaryFnOnce for Chunk<'_, V3> {
     }
 }
 
+/// Applies the taps to a chunk of pixels, LANES at a time, by the fastest way that each group's window allows.
 #[inline(always)]
 fn run<S: Pick<LANES>, const LANES: usize>(chunk: Chunk<'_, S>) {
     let Chunk { simd, places, weight, row, output } = chunk;
@@ -71,6 +72,7 @@ fn run<S: Pick<LANES>, const LANES: usize>(chunk: Chunk<'_, S>) {
     apply_plainly(&places.base, weight, first, row, rest);
 }
 
+/// Returns the distances of the pixels' first elements from element `at`.
 #[inline(always)]
 fn differences<const LANES: usize>(base: &[i32; LANES], at: i32) -> [i32; LANES] {
     let mut differences = [0; LANES];
@@ -78,6 +80,7 @@ fn differences<const LANES: usize>(base: &[i32; LANES], at: i32) -> [i32; LANES]
     differences
 }
 
+/// Returns by how much pixel i begins after element `at + i`.
 #[inline(always)]
 fn offsets<const LANES: usize>(base: &[i32; LANES], at: i32) -> [i32; LANES] {
     let mut offsets = differences(base, at);
@@ -98,6 +101,7 @@ trait Pick<const LANES: usize>: Copy {
     fn transpose(self, base: &[i32; LANES], weight: OfTaps<LANES>, row: &[f32]) -> [f32; LANES];
 }
 
+/// Copies the first LANES elements of a slice.
 #[inline(always)]
 fn part<const LANES: usize>(from: &[f32]) -> [f32; LANES] {
     let mut part = [0f32; LANES];

@@ -32,6 +32,7 @@ pub(super) enum ApogeeKind {
 }
 
 impl ApogeeKind {
+    /// Returns whether the file is an apStar or an apVisit file, judged by its images; `None` if it is neither.
     pub fn of(fits: &Fits) -> Option<ApogeeKind> {
         let shape = |k: usize| match fits.hdus.get(k).map(|hdu| &hdu.kind) {
             Some(Kind::Image(image)) => Some(image.shape.as_slice()),
@@ -61,6 +62,7 @@ pub(super) struct StarReader {
 }
 
 impl StarReader {
+    /// Opens an apStar file: checks its images, and computes the wavelength grid in vacuum from the header (Å).
     pub fn open(mut fits: Fits) -> Result<StarReader> {
         let (length, pixels) = match *fits.image(FLUX)?.shape.as_slice() {
             [pixels] => (1, pixels),
@@ -84,7 +86,7 @@ impl StarReader {
         Ok(StarReader { star: name(&fits), fits, file, grid: grid.into(), length, next: 0, notes })
     }
 
-    /// With a single visit there is only the combined spectrum.
+    /// Returns the id of a row: a file with a single visit has only the combined spectrum.
     fn id(&self, row: usize) -> String {
         match row {
             0 => format!("{}/combined", self.star),
@@ -177,7 +179,7 @@ fn ascending(wavelength: &[f64], chip: usize) -> Vec<usize> {
     chips.concat()
 }
 
-/// Flux, inverse variance and mask of a range of elements. Errors that are zero or not finite mean no measurement.
+/// Reads flux, inverse variance and mask of a range of elements.
 fn arrays(fits: &mut Fits, first: usize, count: usize) -> Result<(Vec<f64>, Vec<f64>, Vec<bool>)> {
     let (mut flux, mut ivar, mut mask) = (Vec::new(), Vec::new(), Vec::new());
     fits.numbers(FLUX, first, count, &mut flux, |x| x)?;
@@ -186,7 +188,7 @@ fn arrays(fits: &mut Fits, first: usize, count: usize) -> Result<(Vec<f64>, Vec<
     Ok((flux, ivar, mask))
 }
 
-/// The star's name in the primary header.
+/// Returns the star's name from the primary header.
 fn name(fits: &Fits) -> String {
     let header = fits.header(0).ok();
     let named = ["OBJID", "OBJECT", "APOGEE_ID"].iter().find_map(|key| header?.text(key));

@@ -16,9 +16,10 @@ const PIECE: usize = 1 << 20;
 
 /// Bytes at known places: all that the reader of FITS asks for.
 pub(super) trait Bytes: Send {
+    /// Returns the number of bytes.
     fn length(&self) -> u64;
 
-    /// Bytes of memory that a batch may take: what is on disk as it is bounds it by its length.
+    /// Returns the memory that a batch may take (bytes); a file that is not inflated is bounded by its own length.
     fn spare(&self) -> u64 {
         u64::MAX
     }
@@ -115,6 +116,7 @@ fn inflate(path: &Path, file: File, most: u64) -> Result<InMemory> {
     }
 }
 
+/// Returns a function that turns an error of gunzipping into a format error, and any other into an I/O error.
 fn gzip_fault(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
     use ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
     move |e| match e.kind() {

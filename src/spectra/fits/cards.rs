@@ -61,7 +61,7 @@ impl Header {
         Ok(header)
     }
 
-    /// A long string goes on in CONTINUE cards while it ends in `&`.
+    /// Appends the text of a CONTINUE card to a string that ends in `&`.
     fn extend(&mut self, key: Option<&str>, rest: &str) {
         if let (Some(Value::Text(text)), Some(Value::Text(more))) =
             (key.and_then(|key| self.values.get_mut(key)), value(rest))
@@ -72,6 +72,7 @@ impl Header {
         }
     }
 
+    /// Returns the value of a key as text; `None` if it is absent or of another type.
     pub fn text(&self, key: &str) -> Option<&str> {
         match self.values.get(key) {
             Some(Value::Text(text)) => Some(text),
@@ -79,6 +80,7 @@ impl Header {
         }
     }
 
+    /// Returns the value of a key as an integer; `None` if it is absent or of another type.
     pub fn integer(&self, key: &str) -> Option<i64> {
         match self.values.get(key) {
             Some(Value::Integer(n)) => Some(*n),
@@ -86,6 +88,7 @@ impl Header {
         }
     }
 
+    /// Returns the value of a key as a float, from an integer too; `None` if it is absent or of another type.
     pub fn float(&self, key: &str) -> Option<f64> {
         match self.values.get(key) {
             Some(Value::Float(x)) => Some(*x),
@@ -94,6 +97,7 @@ impl Header {
         }
     }
 
+    /// Returns the value of a key as a boolean; `None` if it is absent or of another type.
     pub fn logical(&self, key: &str) -> Option<bool> {
         match self.values.get(key) {
             Some(Value::Logical(yes)) => Some(*yes),
@@ -102,7 +106,7 @@ impl Header {
     }
 }
 
-/// The value behind `=`; `None` when there is none or it is of no type that popfit reads (complex numbers).
+/// Parses the value behind `=`; `None` if there is none or popfit does not read its type (complex numbers).
 fn value(field: &str) -> Option<Value> {
     let field = field.trim_start();
     if let Some(quoted) = field.strip_prefix('\'') {
@@ -120,7 +124,7 @@ fn value(field: &str) -> Option<Value> {
     }
 }
 
-/// Up to the closing quote; a quote inside is doubled, spaces at the end mean nothing.
+/// Returns the text up to the closing quote; a quote inside is doubled, and spaces at the end are dropped.
 fn unquote(quoted: &str) -> String {
     let (mut text, mut chars) = (String::new(), quoted.chars().peekable());
     while let Some(c) = chars.next() {

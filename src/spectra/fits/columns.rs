@@ -15,7 +15,7 @@ pub(super) struct Passed {
 }
 
 impl Passed {
-    /// Says which columns are left out: arrays, bits, complex numbers.
+    /// Makes the columns of one number or text per row, without rows; a note names those that are left out.
     pub fn new(fits: &Fits, index: usize, notes: &mut Vec<String>) -> Result<Passed> {
         let table = fits.table(index)?;
         let name = fits.hdus.get(index).map(|hdu| hdu.name.clone()).unwrap_or_default();
@@ -56,12 +56,12 @@ impl Passed {
         Ok(())
     }
 
-    /// The columns without rows.
+    /// Returns the columns without rows.
     pub fn empty(&self) -> Vec<Column> {
         self.columns.clone()
     }
 
-    /// The text of a value, where the table has such a column.
+    /// Returns the first value of the column of this name as text; `None` unless the column is one of text or integers.
     pub fn text(columns: &[Column], name: &str) -> Option<String> {
         let column = columns.iter().find(|column| column.name.eq_ignore_ascii_case(name))?;
         match &column.values {

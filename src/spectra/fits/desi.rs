@@ -34,6 +34,7 @@ impl DesiReader {
         has("FIBERMAP") && fits.hdus.iter().any(|hdu| hdu.name.ends_with("_FLUX"))
     }
 
+    /// Opens a DESI file: its selected arms, the tables FIBERMAP and SCORES, and the rows that the selection keeps.
     pub fn open(mut fits: Fits, selection: &Selection) -> Result<DesiReader> {
         let mut notes = Vec::new();
         let mut arms = Vec::new();
@@ -76,7 +77,7 @@ impl DesiReader {
         Ok(reader)
     }
 
-    /// TARGETIDs of some rows.
+    /// Reads the TARGETIDs of some rows.
     fn ids(&mut self, rows: &[usize]) -> Result<Vec<i64>> {
         match self.fits.column(self.fibermap, "TARGETID", rows)? {
             Some(ColumnValues::I64(ids)) => Ok(ids),
@@ -86,6 +87,7 @@ impl DesiReader {
         }
     }
 
+    /// Returns the rows, of `length` in all, that pass the selection by target, object type and signal-to-noise ratio.
     fn select(&mut self, length: usize, selection: &Selection) -> Result<Vec<usize>> {
         let mut selected = Vec::new();
         let targets = selection.target_ids.as_ref().map(|ids| ids.iter().collect::<HashSet<_>>());
@@ -164,7 +166,8 @@ impl SpectraReader for DesiReader {
     }
 }
 
-/// Lower-case names of the arms, in the order of the file: what has a WAVELENGTH or a FLUX must have both.
+/// Returns the names of the arms in lower case, in the order of the file: whatever precedes `_WAVELENGTH`, `_FLUX`,
+/// `_IVAR` or `_RESOLUTION`.
 fn arm_names(fits: &Fits) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for hdu in &fits.hdus {

@@ -75,7 +75,7 @@ impl Arm {
         [("MASK", self.mask.is_some()), ("RESOLUTION", self.resolution.is_some())]
     }
 
-    /// These rows of the file.
+    /// Reads some rows of the arm.
     pub fn read(&self, fits: &mut Fits, rows: &[usize]) -> Result<ArmSpectra<'static>> {
         let (flux, ivar) = (self.image(fits, self.flux, rows, |x| x)?, self.image(fits, self.ivar, rows, |x| x)?);
         let mask = match self.mask {
@@ -102,6 +102,7 @@ impl Arm {
         Ok(ArmSpectra::new(self.name.clone(), self.pixels, grid, flux, ivar, None)?.signal_to_noise(0))
     }
 
+    /// Reads some rows of an image of (spectra, pixels), converting each value; neighbouring rows are read together.
     fn image<T>(&self, fits: &mut Fits, index: usize, rows: &[usize], convert: impl Fn(f64) -> T) -> Result<Vec<T>> {
         let mut values = Vec::new();
         for run in rows.chunk_by(|a, b| a + 1 == *b) {
@@ -111,7 +112,7 @@ impl Arm {
         Ok(values)
     }
 
-    /// No spectra, with the arm's grid.
+    /// Returns an arm without spectra, with its grid.
     pub fn empty(&self) -> ArmSpectra<'static> {
         ArmSpectra {
             name: self.name.clone(),

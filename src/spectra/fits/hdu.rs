@@ -42,7 +42,7 @@ pub(super) struct Hdu {
 }
 
 impl Hdu {
-    /// For messages: `HDU 3 (B_FLUX)`.
+    /// Returns the name of the HDU for messages: `HDU 3 (B_FLUX)`.
     pub fn label(&self) -> String {
         if self.name.is_empty() { format!("HDU {}", self.index) } else { format!("HDU {} ({})", self.index, self.name) }
     }
@@ -125,7 +125,7 @@ impl Fits {
         Ok(end)
     }
 
-    /// A header's blocks, END included.
+    /// Reads the blocks of a header, up to the one with END.
     fn header_blocks(&mut self, at: u64, left: &mut u64, index: usize) -> Result<Vec<u8>> {
         let mut blocks = Vec::new();
         loop {
@@ -152,7 +152,7 @@ impl Fits {
         }
     }
 
-    /// Position of the unit of this name; more than one is an error.
+    /// Returns the position of the HDU of this name; fails if there are several.
     pub fn find(&self, name: &str) -> Result<Option<usize>> {
         let mut all = self.hdus.iter().enumerate().filter(|(_, hdu)| hdu.name == name).map(|(k, _)| k);
         match (all.next(), all.next()) {
@@ -161,6 +161,7 @@ impl Fits {
         }
     }
 
+    /// Returns the description of an image HDU; fails if the HDU is something else.
     pub fn image(&self, index: usize) -> Result<&Image> {
         match self.hdus.get(index).map(|hdu| &hdu.kind) {
             Some(Kind::Image(image)) => Ok(image),
@@ -169,6 +170,7 @@ impl Fits {
         }
     }
 
+    /// Returns the description of a binary table HDU; fails if the HDU is something else.
     pub fn table(&self, index: usize) -> Result<&Table> {
         match self.hdus.get(index).map(|hdu| &hdu.kind) {
             Some(Kind::Table(table)) => Ok(table),
@@ -177,22 +179,22 @@ impl Fits {
         }
     }
 
-    /// An error that names the unit.
+    /// Returns a format error that names the HDU.
     pub fn fault(&self, index: usize, message: impl std::fmt::Display) -> Error {
         Error::format(&self.path, format!("{}: {message}", self.label(index)))
     }
 
-    /// A unit's name for messages.
+    /// Returns the name of an HDU for messages.
     pub fn label(&self, index: usize) -> String {
         self.hdus.get(index).map_or_else(|| format!("HDU {index}, which is missing"), Hdu::label)
     }
 
-    /// A unit's header.
+    /// Returns the header of an HDU.
     pub fn header(&self, index: usize) -> Result<&Header> {
         self.hdus.get(index).map(|hdu| &hdu.header).ok_or_else(|| self.fault(index, "there is none"))
     }
 
-    /// Bytes of a unit's data.
+    /// Reads bytes of an HDU's data.
     pub fn read(&mut self, index: usize, from: u64, into: &mut [u8]) -> Result<()> {
         let start = self.hdus.get(index).map(|hdu| hdu.start);
         let read = self.bytes.read_at(start.unwrap_or(u64::MAX).saturating_add(from), into);
@@ -238,6 +240,7 @@ impl Fits {
         })
     }
 
+    /// Computes the ones' complement sum of a range of the file's bytes, piece by piece.
     fn sum(&mut self, bytes: Range<u64>) -> Result<OnesSum> {
         let (mut sum, mut piece) = (OnesSum::default(), vec![0; PIECE]);
         let mut at = bytes.start;
@@ -251,7 +254,7 @@ impl Fits {
     }
 }
 
-/// NAXIS1, NAXIS2, …
+/// Returns the lengths of the axes, NAXIS1 first.
 fn shape(header: &Header) -> Result<Vec<u64>, String> {
     let axes = header.integer("NAXIS").filter(|n| (0..=MOST_AXES).contains(n)).ok_or("no valid NAXIS")?;
     let one = |k: i64| {
@@ -261,7 +264,7 @@ fn shape(header: &Header) -> Result<Vec<u64>, String> {
     (1..=axes).map(one).collect()
 }
 
-/// |BITPIX| / 8 × GCOUNT × (PCOUNT + Π NAXISn); `None` when it overflows or a number is negative.
+/// Returns |BITPIX| / 8 × GCOUNT × (PCOUNT + Π NAXISn); `None` if it overflows or a number is negative.
 fn data_bytes(header: &Header, shape: &[u64], primary: bool) -> Option<u64> {
     if shape.is_empty() {
         return Some(0);
@@ -273,6 +276,7 @@ fn data_bytes(header: &Header, shape: &[u64], primary: bool) -> Option<u64> {
     values.checked_add(parameters)?.checked_mul(groups)?.checked_mul(bytes)
 }
 
+/// Returns what an HDU is, judged by its header; fails on random groups and on images with PCOUNT or GCOUNT.
 fn kind(header: &Header, shape: Vec<u64>, primary: bool) -> Result<Kind, String> {
     let extension = if primary { "IMAGE" } else { header.text("XTENSION").unwrap_or("") };
     let plain = header.integer("PCOUNT").unwrap_or(0) == 0 && header.integer("GCOUNT").unwrap_or(1) == 1;

@@ -20,6 +20,7 @@ pub(super) struct Image {
 }
 
 impl Image {
+    /// Reads the description of an image from its header; its shape is in C order, the slowest axis first.
     pub fn new(header: &Header, shape: Vec<u64>) -> Result<Image, String> {
         let bitpix =
             header.integer("BITPIX").filter(|b| [8, 16, 32, 64, -32, -64].contains(b)).ok_or("no valid BITPIX")?;
@@ -33,12 +34,12 @@ impl Image {
         })
     }
 
-    /// Bytes of an element.
+    /// Returns the size of an element (bytes).
     fn bytes(&self) -> usize {
         (self.bitpix.unsigned_abs() / 8) as usize
     }
 
-    /// The physical value of an element's bytes.
+    /// Returns the physical value of an element's bytes.
     fn number(&self, bytes: &[u8]) -> f64 {
         let stored = match (self.bitpix, bytes) {
             (8, &[a]) => i64::from(a),
@@ -54,14 +55,14 @@ impl Image {
         if self.blank == Some(stored) { f64::NAN } else { self.physical(stored as f64) }
     }
 
-    /// Without scaling the value keeps its bits.
+    /// Scales a stored value with BSCALE and BZERO; without scaling the value keeps its bits.
     fn physical(&self, stored: f64) -> f64 {
         if self.scale == 1.0 && self.zero == 0.0 { stored } else { self.scale * stored + self.zero }
     }
 }
 
 impl Fits {
-    /// `count` elements from element `first`, appended to `out`.
+    /// Appends `count` elements, from element `first` on, to `out`, converting each.
     pub fn numbers<T>(
         &mut self,
         index: usize,

@@ -66,16 +66,17 @@ pub(super) fn open(path: &Path, selection: &Selection) -> Result<Box<dyn Spectra
 }
 
 impl Fits {
-    /// File and unit, for messages.
+    /// Returns the names of the file and of an HDU, for messages.
     fn what(&self, index: usize) -> String {
         format!("{}, {}", self.path.display(), self.label(index))
     }
 
+    /// Returns a shape error that names the file and the HDU.
     fn mismatch(&self, index: usize, message: impl Display) -> Error {
         Error::ShapeMismatch { what: self.what(index), message: message.to_string() }
     }
 
-    /// An image of exactly this shape.
+    /// Fails unless an HDU is an image of exactly this shape.
     fn expect_shape(&self, index: usize, shape: &[usize]) -> Result<()> {
         match &self.image(index)?.shape {
             found if found == shape => Ok(()),

@@ -30,7 +30,7 @@ impl FitsTables {
         Ok(self.fits.table(self.index(name)?)?.rows)
     }
 
-    /// All columns of one number or text a row.
+    /// Reads all columns of one number or text per row.
     pub(crate) fn columns(&mut self, name: &str, rows: Range<usize>) -> Result<Vec<Column>> {
         let index = self.index(name)?;
         let table = Passed::new(&self.fits, index, &mut Vec::new())?;
@@ -42,6 +42,7 @@ impl FitsTables {
         Ok(columns)
     }
 
+    /// Returns the position of the HDU of this name; fails if there is none.
     fn index(&self, name: &str) -> Result<usize> {
         self.fits.find(name)?.ok_or_else(|| Error::format(&self.fits.path, format!("no HDU {name}")))
     }

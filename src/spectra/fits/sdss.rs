@@ -15,6 +15,7 @@ pub(super) fn matches(fits: &Fits) -> bool {
     coadd(fits).is_some()
 }
 
+/// Returns the position of the first table with the columns flux, loglam and ivar; `None` if there is none.
 fn coadd(fits: &Fits) -> Option<usize> {
     fits.hdus.iter().position(|hdu| {
         let Kind::Table(table) = &hdu.kind else { return false };
@@ -58,7 +59,7 @@ pub(super) fn open(mut fits: Fits) -> Result<Single> {
     Ok(Single::new(spectra, &fits.path, notes))
 }
 
-/// A column as f64.
+/// Reads some rows of a column as f64.
 fn numbers(fits: &mut Fits, index: usize, name: &str, rows: &[usize]) -> Result<Vec<f64>> {
     let column = fits.column(index, name, rows)?.ok_or_else(|| fits.fault(index, format!("no column {name}")))?;
     if matches!(column, ColumnValues::Text(_)) {

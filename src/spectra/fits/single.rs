@@ -13,6 +13,7 @@ pub(super) struct Single {
 }
 
 impl Single {
+    /// Makes a reader that returns the single spectrum of a file once.
     pub fn new(mut spectra: Spectra<'static>, path: &Path, notes: Vec<String>) -> Single {
         spectra.file = path.display().to_string().into();
         Single { spectra, yielded: false, notes }
@@ -38,7 +39,7 @@ impl SpectraReader for Single {
     }
 }
 
-/// The name of a spectrum that its file does not name.
+/// Returns the name of a spectrum whose file does not name it.
 pub(super) fn stem(path: &Path) -> String {
     path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
 }

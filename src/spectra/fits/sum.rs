@@ -30,17 +30,18 @@ impl OnesSum {
         }
     }
 
+    /// Adds one byte at its position, which decides its place in a big-endian word of four bytes.
     fn add_byte(&mut self, position: u64, byte: u8) {
         self.0 = fold(self.0 + (u64::from(byte) << (8 * (3 - position % 4))));
     }
 
-    /// The sum of both.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: OnesSum) -> OnesSum {
         OnesSum(fold(self.0 + other.0))
     }
 
-    /// The value of DATASUM.
+    /// Returns the value of DATASUM.
     pub fn value(self) -> u32 {
         self.0 as u32
     }
@@ -50,7 +51,7 @@ impl OnesSum {
         self.value() == u32::MAX
     }
 
-    /// The value of CHECKSUM, given the sum of a unit whose CHECKSUM is sixteen zeros.
+    /// Returns the value of CHECKSUM, given the sum of an HDU whose CHECKSUM is sixteen zeros.
     pub fn checksum(self) -> String {
         let complement = !self.value();
         let mut text = ['0'; LENGTH];
@@ -66,7 +67,7 @@ impl OnesSum {
     }
 }
 
-/// Carries go round.
+/// Adds the carries beyond 32 bits to the sum until none is left.
 fn fold(mut sum: u64) -> u64 {
     while sum >> 32 != 0 {
         sum = (sum & 0xffff_ffff) + (sum >> 32);

@@ -32,6 +32,7 @@ pub(super) struct TableColumn {
 }
 
 impl Table {
+    /// Reads the description of a binary table from its header; fails if its columns do not fill a row.
     pub fn new(header: &Header, shape: &[u64]) -> Result<Table, String> {
         let &[row_bytes, rows] = shape else { return Err("a table that is not of two axes".into()) };
         if header.integer("BITPIX") != Some(8) || header.integer("GCOUNT").unwrap_or(1) != 1 {
@@ -51,7 +52,7 @@ impl Table {
         Ok(Table { rows, row_bytes: offset, columns })
     }
 
-    /// The column of this name, whatever its case; `None` without one.
+    /// Returns the column of this name, whatever its case; `None` if there is none.
     pub fn column(&self, name: &str) -> Option<&TableColumn> {
         self.columns.iter().find(|column| column.name.eq_ignore_ascii_case(name))
     }
@@ -62,6 +63,7 @@ impl Table {
     reason = "Table::new has checked that every cell lies in its row, and has the width of its type"
 )]
 impl TableColumn {
+    /// Reads the description of column `k`, counted from 1, which begins at byte `offset` of a row.
     fn new(header: &Header, k: i64, offset: usize) -> Result<TableColumn, String> {
         let form = header.text(&format!("TFORM{k}")).ok_or_else(|| format!("no TFORM{k}"))?.trim();
         let invalid = || format!("TFORM{k} is {form:?}");
@@ -85,7 +87,7 @@ impl TableColumn {
         })
     }
 
-    /// Bytes of memory that a cell takes.
+    /// Returns the memory that a cell takes (bytes).
     pub fn memory(&self) -> usize {
         if self.code == b'A' { self.width.saturating_add(size_of::<String>()) } else { size_of::<f64>() }
     }
@@ -99,7 +101,7 @@ impl TableColumn {
         }
     }
 
-    /// The cells of whole rows.
+    /// Reads the cells of whole rows.
     ///
     /// # Errors
     /// A column that is not [`is_single`](Self::is_single); a logical that is neither true, false nor undefined.
@@ -134,7 +136,7 @@ impl TableColumn {
         Ok(values)
     }
 
-    /// A number as it is stored.
+    /// Returns a number as it is stored.
     fn stored(&self, cell: &[u8]) -> f64 {
         match self.code {
             b'B' => f64::from(cell[0]),
@@ -146,6 +148,7 @@ impl TableColumn {
         }
     }
 
+    /// Reads the first logical of each cell; fails on bytes other than `T`, `F` and NUL.
     fn logicals<'a>(&self, cells: impl Iterator<Item = &'a [u8]>) -> Result<Vec<bool>, String> {
         let one = |(row, cell): (usize, &[u8])| match cell[0] {
             b'T' => Ok(true),
@@ -156,7 +159,7 @@ impl TableColumn {
     }
 }
 
-/// Bytes of an element.
+/// Returns the size of an element of this type (bytes); `None` for an unknown type.
 fn size(code: u8) -> Option<usize> {
     match code {
         b'L' | b'B' | b'A' => Some(1),
@@ -175,14 +178,14 @@ fn array<const N: usize>(cell: &[u8]) -> [u8; N] {
     bytes
 }
 
-/// Up to a NUL, without spaces at the end.
+/// Returns the text up to a NUL, without spaces at the end.
 fn text(cell: &[u8]) -> String {
     let text: String = cell.iter().take_while(|b| **b != 0).map(|&b| char::from(b)).collect();
     text.trim_end().to_string()
 }
 
 impl Fits {
-    /// The bytes of these rows of a table, in their order.
+    /// Reads the bytes of these rows of a table, in their order.
     pub fn rows(&mut self, index: usize, rows: &[usize]) -> Result<Vec<u8>> {
         let table = self.table(index)?;
         let (row_bytes, count) = (table.row_bytes, table.rows);
@@ -207,7 +210,7 @@ impl Fits {
         Ok(bytes)
     }
 
-    /// One column of these rows; `None` when the table has none of this name.
+    /// Reads one column of these rows; `None` if the table has none of this name.
     pub fn column(&mut self, index: usize, name: &str, rows: &[usize]) -> Result<Option<ColumnValues>> {
         let Some(column) = self.table(index)?.column(name).cloned() else { return Ok(None) };
         let row_bytes = self.table(index)?.row_bytes;

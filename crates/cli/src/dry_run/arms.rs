@@ -41,6 +41,7 @@ pub fn print(fitter: &SpectralFitter, heads: &[Spectra], paths: &[PathBuf]) -> R
 }
 
 impl Row {
+    /// Returns the cells of an arm's row in the printed table.
     fn cells(&self) -> Vec<String> {
         let ArmCoverage { name, data, model, used, pixels, used_pixels, .. } = &self.coverage;
         let more = match self.files {
@@ -58,6 +59,7 @@ impl Row {
     }
 }
 
+/// Formats a wavelength range (Å).
 fn range((first, last): (f64, f64)) -> String {
     format!("{first:.2}–{last:.2}")
 }

@@ -74,11 +74,13 @@ struct Estimate {
 }
 
 impl Estimate {
+    /// Returns the highest memory of the run (bytes): when all files are opened, or while batches are fitted.
     fn peak(&self) -> u64 {
         self.fixed + self.all_files.max(self.open_files + self.batches + self.fits)
     }
 }
 
+/// Estimates the run's memory from its first spectra, the number of workers and the sizes of its files.
 fn estimate(run: &Run) -> Estimate {
     let networks: u64 = run.model.inputs().iter().map(|path| length(path)).sum();
     let arms = &run.first.arms;
@@ -100,7 +102,7 @@ fn estimate(run: &Run) -> Estimate {
     Estimate { fixed, batches, fits: run.total.min(workers * job) * each, all_files, open_files: unread.max(largest) }
 }
 
-/// Spectra that a worker fits together: a batch, or batches of small files, half a batch or more at once.
+/// Returns the number of spectra that a worker fits together: a batch, or several batches of small files.
 fn spectra_of_a_job(run: &Run, workers: u64) -> u64 {
     let batch = if is_cpu(run.fitter) { BATCH } else { BATCH_OF_GPU };
     let of_file = run.total.div_ceil(run.paths.len().max(1) as u64).clamp(1, batch);
@@ -108,10 +110,12 @@ fn spectra_of_a_job(run: &Run, workers: u64) -> u64 {
     of_file * enough.div_ceil(of_file)
 }
 
+/// Returns whether the fits run on the CPU.
 fn is_cpu(fitter: &SpectralFitter) -> bool {
     fitter.device_name().starts_with("cpu")
 }
 
+/// Returns the length of a file (bytes); 0 if it cannot be read.
 fn length(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |file| file.len())
 }
@@ -124,14 +128,14 @@ fn arms_with_resolution(model: &ModelFile) -> Vec<String> {
     arms.filter(uses_it).filter_map(|arm| Some(arm.get("name")?.as_str()?.to_string())).collect()
 }
 
-/// Bytes of the spectra as they are read.
+/// Returns the memory of the spectra as they are read (bytes).
 fn bytes_read(arm: &ArmSpectra) -> u64 {
     let own = if let Wavelength::Own(grids) = &arm.wavelength { grids.len() * size_of::<f64>() } else { 0 };
     let resolution = arm.resolution.as_ref().map_or(0, |r| size_of_val(r.values.as_slice()));
     (own + resolution + arm.mask.len() + (arm.flux.len() + arm.ivar.len()) * size_of::<f64>()) as u64
 }
 
-/// Bytes of the spectra as they are fitted.
+/// Returns the memory of the spectra as they are fitted (bytes).
 fn bytes_fitted(arm: &ArmSpectra, has_resolution: bool) -> u64 {
     let resolution = arm.resolution.as_ref().filter(|_| has_resolution).map_or(0, |r| r.values.len());
     FITTED * arm.flux.len() as u64 + RESOLUTION * resolution as u64
