@@ -81,10 +81,35 @@ struct Wide {
 }
 
 impl Wide {
+    /// Chooses the width of wide bins, so that there are at least about 128 or 12 per continuum term where possible.
     fn new(stretches: Stretches, terms: usize) -> Wide {
         let Stretches { lanes, length } = stretches;
         let width = (length * lanes / WIDE.max(WIDE_OF_TERM * terms)).max(1);
         Wide { stretches, width, bins: length.div_ceil(width) * lanes }
+    }
+
+    /// Pairs each wide bin with the pixel in its middle, or with the nearest one where the spectrum does not reach
+    /// that. Only a few pixels are looked up, and those between are interpolated.
+    fn middle_pixels(&self, unit: &Unit, sampling: &Sampling) -> Vec<(usize, usize)> {
+        let Stretches { lanes, length } = self.stretches;
+        let every = (sampling.pixels / (LOOKED_AT * self.bins)).max(1);
+        let looked_at = (0..sampling.pixels).step_by(every).chain(sampling.pixels.checked_sub(1));
+        let known: Vec<(usize, usize)> = looked_at.filter_map(|j| Some((unit.place(sampling, j)?, j))).collect();
+        let Some(&first) = known.first() else { return Vec::new() };
+        let mut next = 0;
+        let mut pairs = Vec::with_capacity(self.bins);
+        // in the order of fine bins, in which pixels are, too
+        for lane in 0..lanes {
+            for (place, begin) in (0..length).step_by(self.width).enumerate() {
+                let middle = lane * length + usize::midpoint(begin, (begin + self.width).min(length));
+                next += known[next..].iter().take_while(|(bin, _)| *bin < middle).count();
+                let (low, high) = (next.checked_sub(1).map_or(first, |k| known[k]), known.get(next));
+                let way =
+                    |high: &(usize, usize)| (high.1 - low.1) * middle.saturating_sub(low.0) / (high.0 - low.0).max(1);
+                pairs.push((place * lanes + lane, low.1 + high.map_or(0, way)));
+            }
+        }
+        pairs
     }
 }
 
@@ -212,6 +237,7 @@ impl WithSimd for Correct<'_> {
     }
 }
 
+/// Returns the values of a row from index `at` on, one per lane, as f64.
 #[inline(always)]
 fn lanes(row: &[f32], at: usize) -> Lanes {
     let mut lanes = [0.0; LANES];
@@ -221,6 +247,7 @@ fn lanes(row: &[f32], at: usize) -> Lanes {
     lanes
 }
 
+/// Subtracts the product a b from `from`, lane by lane.
 #[inline(always)]
 fn subtract(from: &mut Lanes, a: &Lanes, b: &Lanes) {
     for lane in 0..LANES {
