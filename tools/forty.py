@@ -13,7 +13,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FUNCTION = re.compile(r"((?:^[ \t]*///[^\n]*\n)*)((?:^[ \t]*#\[[^\n]*\n)*)^[ \t]*((?:pub(?:\([\w ]+\))? )?(?:const |async )*fn (?:[^{};]|\{[^{}]*\}(?=:))*)[{;]", re.M)
-TESTS = re.compile(r"^#\[cfg\([^\n]*\btest\b[^\n]*\n(?:#\[[^\n]*\n)*mod \w+ \{", re.M)
+TESTS = re.compile(r"^#\[cfg\([^\n]*\btest\b[^\n]*\n(?:#\[[^\n]*\n)*(?:pub(?:\([\w ]+\))? )?mod \w+ \{", re.M)
 OWNER = re.compile(r"^(?:impl|trait|pub trait|pub\(crate\) trait)\b[^{]*", re.M)
 
 
@@ -34,6 +34,11 @@ def without_tests(text):
     return text
 
 
+def signature(found):
+    """The signature in one line."""
+    return re.sub(r"\s+", " ", found[3]).strip()
+
+
 def functions(path):
     """The owner, the documentation's first sentence, the signature and the body of each function of a file."""
     text = without_tests(path.read_text())
@@ -42,10 +47,10 @@ def functions(path):
         doc = " ".join(line.strip().removeprefix("///").strip() for line in found[1].strip().split("\n"))
         doc = re.split(r"(?<=\.)\s", doc)[0]
         owner = next((name for start, end, name in owners if start < found.start() < end), "")
-        if " for " in owner or found[0].endswith(";"):
-            continue  # the trait has the words
+        if " for " in owner or found[0].endswith(";") or "$" in signature(found):
+            continue  # the trait, or a macro, has the words
         body = text[found.start(3) : end_of_block(text, found.end() - 1)]
-        yield owner, doc, re.sub(r"\s+", " ", found[3]).strip(), body
+        yield owner, doc, signature(found), body
 
 
 def main():

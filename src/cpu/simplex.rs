@@ -8,8 +8,8 @@
 //! only the one or two that matter.
 //!
 //! With n free parameters, the coefficients are those of Gao & Han (2012, Comput. Optim. Appl. 51, 259): ρ = 1, χ = 1 +
-//! 2/n, γ = 3/4 − 1/2n, σ = 1 − 1/n. A coarse search up to n = 6 has those of Nelder & Mead, ρ = 1, χ = 2, γ = σ = 1/2.
-//! These take fewer evaluations there, because the first simplex has the shape of the problem.
+//! 2/n, γ = 3/4 − 1/2n, σ = 1 − 1/n (½ for n = 1). A coarse search up to n = 6 has those of Nelder & Mead, ρ = 1, χ =
+//! 2, γ = σ = 1/2. These take fewer evaluations there, because the first simplex has the shape of the problem.
 
 use crate::solver::member::Member;
 use crate::solver::simplex::{LANES, Simplex};

@@ -138,7 +138,7 @@ impl CurveModel {
         self.evaluate(true, x, parameters)
     }
 
-    /// Checks the lengths and computes values, with `derivatives` also these.
+    /// Checks the lengths and computes values at n points, with `derivatives` also those by each parameter: (1 + P, n).
     fn evaluate(&self, derivatives: bool, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
         self.points(x, parameters)?;
         let failures = Failures::default();

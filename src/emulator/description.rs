@@ -46,7 +46,7 @@ impl Description {
     }
 }
 
-/// Returns the JSON text for a network's file.
+/// Returns a network's labels, activations and hulls as JSON, for the metadata of its file. The weights are apart.
 pub(super) fn text(emulator: &Emulator) -> String {
     let label = |label: &Label| {
         let Label { name, unit, transform, mean, std, min, max } = label;

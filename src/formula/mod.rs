@@ -247,7 +247,7 @@ impl Formula {
         Rounding { points: Arc::new(move |block| tape.evaluate(block)), times, sums }
     }
 
-    /// Checks the lengths and computes values, with `derivatives` also these.
+    /// Checks the lengths and computes values at n points, with `derivatives` also those by each parameter: (1 + P, n).
     fn evaluate(&self, derivatives: bool, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
         let wrong = |what: &str, message: String| Err(Error::ShapeMismatch { what: what.into(), message });
         if !x.len().is_multiple_of(self.predictors.len()) {

@@ -125,8 +125,8 @@ impl Layout {
         self.capacity / LANES
     }
 
-    /// Returns the number of numbers of one simplex: vertices, their values, the objective when it was last spread and
-    /// the time before, and the tolerance of a coarse search. The last three begin at…
+    /// Returns the length of one simplex: vertices, their values, the objective when it was last spread and the time
+    /// before, and the tolerance of a coarse search.
     pub fn simplex_length(self) -> usize {
         self.coarse_fatol() + 1
     }

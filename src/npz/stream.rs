@@ -109,7 +109,7 @@ impl Stream {
         self.header.dtype.bytes()
     }
 
-    /// Takes `elements` elements, decoded by `decode` into what it appends to.
+    /// Reads the next `elements` elements of the array and hands their bytes to `decode`, one piece after another.
     pub(crate) fn take(
         &mut self,
         elements: usize,

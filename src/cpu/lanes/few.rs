@@ -45,7 +45,7 @@ impl<R: Real> Promises<R> {
 }
 
 impl<R: Real> Block<R> {
-    /// Solves the systems of N parameters, as `factorise` and `solve_free` do.
+    /// Solves the damped systems of 3 to 6 parameters without bounds in registers, as `factorise` and `solve_free` do.
     #[inline(always)]
     pub fn solve_few<S: Simd, const N: usize>(&mut self, simd: S) {
         let (zero, one) = (R::splat(simd, R::ZERO), R::splat(simd, R::ONE));

@@ -127,7 +127,8 @@ pub(super) fn suits_f32(curve: &Curve) -> bool {
         && columns.into_iter().all(|column| resolves(column, &curve.weight))
 }
 
-/// Returns whether f32 tells a column's numbers apart: a large offset may leave no digits for the differences.
+/// Returns whether f32 rounds a column's numbers, where `weight` is not 0, by at most a thousandth of their range: a
+/// large offset may leave no digits for the differences.
 fn resolves(column: &[f64], weight: &[f64]) -> bool {
     let used = || column.iter().zip(weight).filter(|(_, weight)| **weight > 0.0).map(|(x, _)| *x);
     let (low, high) = used().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));

@@ -149,7 +149,7 @@ impl CurveFitter {
         }
     }
 
-    /// Sets the priors.
+    /// Checks the fitter's priors and puts them into the run; bad ones become faults.
     fn set_priors(&self, run: &mut CurveRun, faults: &mut Faults) {
         for Named { parameter, value } in &self.priors {
             let Some(p) = faults.parameter("prior", parameter) else { continue };

@@ -24,7 +24,7 @@ pub enum Frame {
     Damaged(u64),
 }
 
-/// Returns the bytes of a record.
+/// Returns a payload behind the head of its record: its length, the complement of that, and its SHA-256.
 pub fn frame(payload: &[u8]) -> Vec<u8> {
     let length = payload.len() as u64;
     [&length.to_le_bytes()[..], &(!length).to_le_bytes(), &Sha256::digest(payload), payload].concat()

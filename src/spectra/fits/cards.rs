@@ -124,7 +124,8 @@ fn value(field: &str) -> Option<Value> {
     }
 }
 
-/// Returns the text up to the closing quote; a quote inside is doubled, and spaces at the end are dropped.
+/// Reads a FITS string from after its opening quote to the closing one: joins doubled quotes, and drops trailing
+/// spaces.
 fn unquote(quoted: &str) -> String {
     let (mut text, mut chars) = (String::new(), quoted.chars().peekable());
     while let Some(c) = chars.next() {
