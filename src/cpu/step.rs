@@ -204,7 +204,7 @@ fn end_finishing(member: &mut Member, next: &Step, rules: &Rules<'_>) -> Option<
     ended.then(|| finished(member, rules.bounds, next.is_shortened))
 }
 
-/// Puts the trial point at the step's end, inside the box. Returns whether it is another than the accepted one.
+/// Moves the trial point to the step's end, inside the box. Returns whether it differs from the accepted point.
 fn set_trial(member: &mut Member, step: &Step, bounds: Bounds<'_>) -> bool {
     for (p, delta) in step.delta.iter().enumerate() {
         member.trial[p] = (member.parameters[p] + delta).clamp(bounds.lower[p], bounds.upper[p]);

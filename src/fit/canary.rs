@@ -217,7 +217,8 @@ fn simulated_spectrum(fitter: &SpectralFitter, arms: &CanaryArms, place: usize) 
     Ok(Some(ready))
 }
 
-/// Prepares a spectrum for the fit. If the model asks for resolution matrices, they are the identity.
+/// Prepares the canary's flux and ivar (by arm) as a spectrum to fit; `None` if it cannot be fitted. If the model asks
+/// for resolution matrices, they are the identity.
 fn prepared(model: &SpectralModel, arms: &CanaryArms, flux: &[Vec<f64>], ivar: &[Vec<f64>]) -> Option<Prepared> {
     let pairs = arms.samplings.iter().zip(arms.layout);
     let identities: Vec<Vec<f32>> = pairs.map(|(sampling, arm)| identity(sampling.pixels, arm.diagonals)).collect();

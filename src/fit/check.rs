@@ -58,7 +58,8 @@ impl SpectralFitter {
             .collect())
     }
 
-    /// Returns the relative difference of one column at a point, the maximum over the arms.
+    /// Returns how far a derivative of the model is from central differences (relative L2 norm), the worst over the
+    /// arms.
     fn column_difference(&self, spectra: &Spectra, point: &[f64], p: usize) -> Result<f64> {
         let mut run = self.run()?;
         let scale = self.model.parameters[p].solver.scale;

@@ -50,8 +50,8 @@ impl Task {
         fitter.tasks(curves)
     }
 
-    /// Returns one least-squares problem for each spectrum, for optimisers from outside. Each starts at the best point of
-    /// the spectrum's first guess.
+    /// Returns one least-squares problem for each spectrum, for optimisers from outside. Each starts at the best point
+    /// of the spectrum's first guess.
     ///
     /// # Errors
     /// Returns [`Error::BadSpectrum`] for a spectrum that cannot be fitted, and otherwise the errors of

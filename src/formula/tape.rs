@@ -85,7 +85,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Runs the other steps for `count` points from `start`.
+    /// Computes the nodes that depend on a predictor, for `count` points from `start`, into their registers.
     #[inline(always)]
     fn block(&self, registers: &mut [f64], width: usize, start: usize, count: usize) {
         for (k, step) in self.tape.steps.iter().enumerate().skip(self.tape.once) {

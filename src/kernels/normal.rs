@@ -83,7 +83,8 @@ impl Kernel for Normal {
 
 #[cfg(feature = "gpu")]
 impl Normal {
-    /// Returns the shader, alone or with the stages before it in the same kernel.
+    /// Returns the shader that adds an arm to χ², gradient and normal matrix, with the given earlier stages in its
+    /// kernel.
     pub(crate) fn fused_shader(
         &self,
         context: &ShaderContext<'_>,

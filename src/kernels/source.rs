@@ -175,7 +175,8 @@ struct Line {
     text: String,
 }
 
-/// Repeats each block `//@for NAME FIRST LAST`, with `$NAME` replaced by every number from FIRST to before LAST. Only `//@for` lines open blocks, so that `//@end` without one is left alone.
+/// Repeats each block `//@for NAME FIRST LAST`, with `$NAME` replaced by every number from FIRST to before LAST. Only
+/// `//@for` lines open blocks, so that `//@end` without one is left alone.
 fn unroll(lines: &[Line], constants: &HashMap<String, usize>) -> Vec<Line> {
     let mut out = Vec::new();
     let mut i = 0;

@@ -50,7 +50,8 @@ impl Metadata {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WriteOptions {
-    /// True if a file of the same name is replaced. Otherwise such a file is [`Error::OutputExists`](crate::Error::OutputExists).
+    /// True if a file of the same name is replaced. Otherwise such a file is
+    /// [`Error::OutputExists`](crate::Error::OutputExists).
     pub overwrite: bool,
     /// Description of the run that made the table, for formats that have room for it.
     pub metadata: Metadata,

@@ -293,8 +293,8 @@ impl FitTable {
         self.write_with(path, WriteOptions::default())
     }
 
-    /// Writes the table as Parquet, FITS or CSV, by the extension of `path`, with [`WriteOptions`] or a [`Metadata`], which
-    /// the first two keep.
+    /// Writes the table as Parquet, FITS or CSV, by the extension of `path`, with [`WriteOptions`] or a [`Metadata`],
+    /// which the first two keep.
     ///
     /// # Errors
     /// The errors of [`TableWriter::create`], [`TableWriter::append`] and [`TableWriter::finish`].

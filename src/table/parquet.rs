@@ -98,7 +98,7 @@ fn field(column: &Column) -> Field {
     Field::new(&column.name, data_type(column.kind), false).with_metadata(metadata)
 }
 
-/// Returns astropy's description of the columns: the header of an ECSV file in YAML, of which JSON is a part.
+/// Describes the columns to astropy in a Parquet file's metadata: ECSV's header in YAML, written as JSON.
 fn astropy_header(columns: &[Column]) -> String {
     json!({ "datatype": columns.iter().map(astropy_column).collect::<Vec<_>>() }).to_string()
 }

@@ -8,7 +8,8 @@ use super::Failure;
 /// The first write that failed.
 static FAULT: OnceLock<io::Error> = OnceLock::new();
 
-/// Prints a line to standard output. A failed write does not stop the command, which reports it when it ends. The command goes on whatever becomes of it: its files are worth more than its words.
+/// Prints a line to standard output. A failed write does not stop the command, which reports it when it ends. The
+/// command goes on whatever becomes of it: its files are worth more than its words.
 pub fn line(text: impl std::fmt::Display) {
     note(writeln!(io::stdout(), "{text}"));
 }

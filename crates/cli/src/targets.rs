@@ -44,7 +44,8 @@ impl Targets {
         }
     }
 
-    /// Refuses files that exist, unless the run resumes and a journal is beside the table; `claim` then checks each file.
+    /// Refuses files that exist, unless the run resumes and a journal is beside the table; `claim` then checks each
+    /// file.
     pub fn refuse_existing(&self, resume: bool) -> Result<(), Failure> {
         let Some(existing) = self.0.iter().find(|target| target.is_file()) else { return Ok(()) };
         let Some(table) = self.0.first().filter(|_| resume) else {

@@ -117,7 +117,7 @@ fn samplings_of(model: &SpectralModel, arm: &ModelArm, data: &ArmSpectra, shared
     }
 }
 
-/// Adds the samplings of the files' shared grids in arm `a` that are not known, each once.
+/// Samples each shared wavelength grid of arm `a` that is not in `known` yet, and returns `known` with these added.
 fn with_samplings(
     mut known: Vec<SharedGrid>,
     model: &SpectralModel,

@@ -131,7 +131,8 @@ fn arm_transform(model: &SpectralModel, parameter: usize) -> Transform {
         .unwrap_or(Transform::Identity)
 }
 
-/// Returns the point at a fraction of the way between the bounds, even in the label's own scale.
+/// Returns the value, in the solver's units, at a fraction of the way between the bounds: evenly in log₁₀ if the label
+/// is scaled so.
 fn along(parameter: &ModelParameter, transform: Transform, at: f64) -> f64 {
     let physical = match transform {
         Transform::Identity => parameter.lower + (parameter.upper - parameter.lower) * at,
