@@ -7,7 +7,8 @@ use super::prepare::RawArm;
 use super::sampling::Sampling;
 use super::{Cause, Fault, ModelArm, NonFinite, SpectralModel};
 
-/// Returns the inverse variance of each pixel, with the error floor applied, and 0 for masked, unused or bad pixels.
+/// Returns the inverse variance of each pixel, with the error floor applied; 0 for pixels that are masked, not used,
+/// or, where the settings allow it, of non-finite flux.
 pub fn weights(
     model: &SpectralModel,
     arm: &ModelArm,
@@ -37,8 +38,8 @@ const RARE: usize = 100;
 /// … by twelve decades at most, so that none is above this many times the median.
 const LARGEST_OF_LOWERED: f64 = 1e13;
 
-/// Fails if a pixel's inverse variance exceeds the median by an implausible factor, which would let it alone decide the
-/// fit.
+/// Fails if a pixel's inverse variance is over 10¹² times the median, or 10¹³ times where 1 % of the pixels or more
+/// stand out.
 fn check_range(arm: &ModelArm, ivar: &[f64]) -> Result<(), Fault> {
     let (smallest, largest) = range(ivar);
     // the median is no smaller than the smallest, and most spectra need no median
@@ -119,7 +120,8 @@ fn sifted_weights(
     Ok(ivar)
 }
 
-/// Returns the least and the greatest of the positive values, infinity and 0 if there are none.
+/// Returns the least and the greatest of the positive values, infinity and 0 if there are none; eight side by side, as
+/// one after the other each would wait for the last.
 fn range(ivar: &[f64]) -> (f64, f64) {
     let (mut smallest, mut largest) = ([f64::INFINITY; 8], [0f64; 8]);
     let (eights, rest) = ivar.as_chunks::<8>();

@@ -43,13 +43,13 @@ fn fill(x: {kind}, u: ptr<function, array<f32, {}>>, out: ptr<function, array<f3
     )
 }
 
-/// Returns the product of a coefficient and the weights of every axis, for the axis `slope` those of the derivative.
+/// Returns the WGSL product of a coefficient `c` and each axis' B-spline value, or for the axis `slope` its derivative.
 fn product(count: usize, slope: Option<usize>) -> String {
     let factor = |d: usize| format!(" * k{d}.{}[i{d}]", if slope == Some(d) { "slope" } else { "value" });
     format!("c{}", (0..count).map(factor).collect::<String>())
 }
 
-/// Returns a number as a literal.
+/// Returns a WGSL literal of a number, in f32.
 fn literal(value: f64) -> String {
     format!("{:?}f", value.clamp(-3e38, 3e38) as f32)
 }
