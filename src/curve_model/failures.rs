@@ -47,7 +47,7 @@ impl Failures {
     }
 }
 
-/// Calls a user's code, and turns its error or panic into a message. Returns an error or a panic as text.
+/// Calls a user's code, and turns its error or panic into a message.
 pub(super) fn guarded<T>(call: impl FnOnce() -> Result<T, Failure>) -> Result<T, String> {
     match panic::catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => Ok(value),

@@ -264,7 +264,7 @@ struct Evaluation<'a> {
 
 impl Evaluation<'_> {
     /// Computes values, with `derivatives` also those by each parameter, of one curve into `output`; NaN if the model
-    /// has failed. They are NaN from the first failure of a fit on.
+    /// has failed.
     fn fill(&self, input: &CustomInput, output: &mut [f64]) {
         let fit = input.member.index;
         if self.failures.text(fit).is_some() {

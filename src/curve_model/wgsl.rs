@@ -104,8 +104,8 @@ fn complete(source: &str, shape: Shape, scalar: bool, slopes: Option<Slopes>) ->
     Ok(format!("{source}\n{rest}"))
 }
 
-/// Returns the function `fill` of the custom kernel, which calls the user's functions; without `slopes` for the value
-/// alone.
+/// Returns the WGSL function `fill` that the custom kernel calls, which calls the user's functions; without `slopes`
+/// for the value alone.
 fn fill(shape: Shape, scalar: bool, slopes: Option<Slopes>) -> String {
     let Shape { predictors, parameters } = shape;
     let given = if predictors == 1 { "f32".to_owned() } else { format!("array<f32, {predictors}>") };

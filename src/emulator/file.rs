@@ -13,7 +13,7 @@ use crate::output::{OutputFile, WriteOptions};
 
 impl Emulator {
     /// Reads and checks a network from a file: popfit's safetensors, or an NPZ of The Payne or binspec, told apart by
-    /// content. The contents decide, not the name.
+    /// content.
     ///
     /// # Errors
     /// `Io`; `Format`, `TooLarge` or `BadWavelength` when the file is not a sound network.

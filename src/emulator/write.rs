@@ -25,7 +25,6 @@ impl Tensor {
 }
 
 /// Serialises a dense network as the bytes of a popfit safetensors file, always the same ones for the same network.
-/// Fails for what the format cannot hold.
 pub(super) fn bytes(emulator: &Emulator) -> Result<Vec<u8>, String> {
     if emulator.activation_is_assumed {
         return Err("the file it comes from does not say its activation, and an assumption must not become a fact: \

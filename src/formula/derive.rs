@@ -11,7 +11,7 @@ use super::graph::{Graph, Node, NodeId};
 const MOST_NODES: usize = 50_000;
 
 /// Adds nodes for ∂`value`/∂p of the first `count` parameters to the graph and returns them; fails if it gets too
-/// large. Returns a message if the graph becomes too large.
+/// large.
 pub fn derivatives(graph: &mut Graph, value: NodeId, count: usize) -> Result<Vec<NodeId>, String> {
     let mut found = Vec::with_capacity(count);
     for p in 0..count {

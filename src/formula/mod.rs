@@ -231,8 +231,8 @@ impl Formula {
         Arc::new(move |block| tape.evaluate(block))
     }
 
-    /// Returns a function that adds up unweighted fits on the grid `x` (predictors, points) without rows; `None` if
-    /// rows are faster.
+    /// Returns the function that sums products of residuals and derivatives over the grid `x` (predictors, points),
+    /// unweighted; `None` if computing rows is faster.
     pub(crate) fn lane_sums<R: Elementary>(&self, x: &[R]) -> Option<AddUp<R>> {
         self.direct.and_then(|direct| direct.sums(x))
     }
@@ -243,7 +243,7 @@ impl Formula {
     }
 
     /// Returns functions that bound the rounding error of values in f32; `held` says that f32 holds the predictors
-    /// exactly. `held`: f32 holds the predictors exactly.
+    /// exactly.
     pub(crate) fn rounding(&self, held: bool) -> Rounding {
         let tape = Arc::clone(&self.rounding[usize::from(held)]);
         let times = self.direct.map_or(1.0, Direct::roundings_of_factors);

@@ -81,8 +81,7 @@ impl Parser<'_> {
         &self.here().1
     }
 
-    /// Consumes and returns the next token and its position in characters; the last token, `End`, stays. The end is
-    /// never taken away.
+    /// Consumes and returns the next token and its position in characters; the last token, `End`, stays.
     fn take(&mut self) -> (usize, Token) {
         let token = self.here().clone();
         self.next = (self.next + 1).min(self.tokens.len() - 1);

@@ -37,7 +37,6 @@ pub fn complain<T>(at: usize, message: impl Into<String>) -> Result<T, Complaint
 }
 
 /// Splits a formula into tokens with their positions in characters, ended by `End`; fails on a meaningless character.
-/// The last is [`Token::End`].
 pub fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
     let letters: Vec<char> = text.chars().collect();
     let mut found = Vec::new();

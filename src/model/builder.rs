@@ -117,7 +117,7 @@ impl SpectralModelBuilder {
     }
 
     /// Sets the start, bounds, prior, fixed value or tie of an emulator's label, in physical units, or start and prior
-    /// of a free velocity or vsini. Also sets start and prior of "velocity" and "vsini", where they are free.
+    /// of a free velocity or vsini.
     #[must_use]
     pub fn label(mut self, name: impl Into<String>, settings: LabelSettings) -> Self {
         self.labels.insert(name.into(), settings);
@@ -293,7 +293,6 @@ impl SpectralModelBuilder {
 }
 
 /// Appends the parameter `name` (velocity or vsini), bounded by `range` in km/s, to `parameters`; returns its index.
-/// Returns its index.
 fn motion(
     name: &str,
     range: RangeInclusive<f64>,

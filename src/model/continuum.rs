@@ -57,7 +57,7 @@ impl Orthonormal {
 }
 
 /// Makes the rows (terms, pixels) orthonormal in place over the pixels where `used`; `None` if they are linearly
-/// dependent. `None` when they are linearly dependent there.
+/// dependent.
 pub fn orthonormalise(rows: &mut [f64], pixels: usize, used: &[bool]) -> Option<Orthonormal> {
     let mut found = Orthonormal { ln_det: 0.0, condition: 1.0 };
     // a second pass removes what rounding left of an ill-conditioned first one

@@ -45,8 +45,8 @@ struct Source {
 }
 
 impl Stream {
-    /// Prepares to read the array that a header describes, entry `index` of the zip archive; `streams`, the number of
-    /// them, share memory. At most `streams` streams read the file at the same time.
+    /// Prepares to read the array that a header describes, entry `index` of the zip archive; all `streams` together
+    /// share the memory for pieces.
     pub(super) fn new(
         path: &Path,
         key: &str,
@@ -68,7 +68,7 @@ impl Stream {
     }
 
     /// Starts the thread that decompresses the array, and returns its channel of pieces; fails if the array's header
-    /// has changed. The header must be that of before.
+    /// has changed.
     fn start(&self) -> Result<Pieces> {
         let Source { zip, index, most } = &self.source;
         let file = File::open(&self.path).map_err(Error::io(&self.path))?;

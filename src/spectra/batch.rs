@@ -84,9 +84,10 @@ impl<'a> Spectra<'a> {
         self.arms.iter().map(ArmSpectra::bytes).sum()
     }
 
-    /// Makes spectra of one unnamed arm from arrays (spectra, pixels); ids are 0, 1, … unless given. `wavelength` (Å,
-    /// vacuum) is either `Wavelength::Shared` (pixels), also made from a `Vec<f64>`, or `Wavelength::Own` (n × pixels);
-    /// `flux`, `ivar` and `mask` (true = bad) are (n × pixels), row-major. Without `ids` the row numbers are taken.
+    /// Makes spectra of one unnamed arm from arrays (spectra, pixels); without ids, which wavelength grids per spectrum
+    /// need, rows are numbered from 0. `wavelength` (Å, vacuum) is either `Wavelength::Shared` (pixels), also made from
+    /// a `Vec<f64>`, or `Wavelength::Own` (n × pixels); `flux`, `ivar` and `mask` (true = bad) are (n × pixels),
+    /// row-major.
     ///
     /// # Errors
     /// `ShapeMismatch`; `BadWavelength` for a shared grid that is not finite, positive and strictly increasing; `Usage`
@@ -110,8 +111,7 @@ impl<'a> Spectra<'a> {
         Spectra::from_arms(vec![ArmSpectra::new("", pixels, wavelength, flux, ivar, mask)?], ids)
     }
 
-    /// Combines arms with distinct names and the same number of spectra; ids are 0, 1, … unless given. Without `ids`
-    /// the row numbers are taken.
+    /// Combines arms with distinct names and the same number of spectra; ids are 0, 1, … unless given.
     ///
     /// # Errors
     /// `ShapeMismatch` when arms or ids differ in their number of spectra; `Usage` without an arm or with two of one

@@ -4,7 +4,8 @@ use super::SplineAxis;
 
 const KNOTS: &str = include_str!("knots.wgsl");
 
-/// Returns the function `fill` for a spline over `axes` whose coefficients are in `table`.
+/// Returns the WGSL function `fill` that evaluates a spline over `axes` with the coefficients in `table`, with
+/// `derivatives` also those by each parameter.
 pub fn fill(axes: &[SplineAxis], derivatives: bool) -> String {
     let count = axes.len();
     let kind = if count == 1 { "f32".to_owned() } else { format!("array<f32, {count}>") };

@@ -38,7 +38,8 @@ impl<R: Real> Lattice<R> {
         Some(Lattice { columns: x[..columns].to_vec(), lines, is_round })
     }
 
-    /// Computes χ², gradient and normal matrix of Gaussian fits on this lattice, for a batch of fits side by side.
+    /// Sums products of residuals and derivatives (χ², gradient, normal matrix) over this lattice, for several fits
+    /// side by side.
     pub fn add_up(&self, sum: LaneSum<'_, R>) {
         pulp::Arch::new().dispatch(Evaluation { lattice: self, sum });
     }
@@ -230,7 +231,7 @@ fn load<R: Real, S: Simd, const C: usize>(simd: S, rows: &[Lanes<R>; C], v: usiz
 }
 
 /// Returns the number of points per line if a grid (2, points) is all pairs of some x and y, line by line (unchecked if
-/// `known`); else `None`. `known`: the grid is a lattice.
+/// `known`); else `None`.
 pub fn columns<R: Real>(x: &[R], known: bool) -> Option<usize> {
     let (x, y) = x.split_at(x.len() / 2);
     let columns = y.iter().position(|other| *other != y[0])?;

@@ -55,8 +55,8 @@ impl Direct {
         }
     }
 
-    /// Returns the function that adds up fits on the grid `x` (2, points) without rows; `None` unless a Gaussian on a
-    /// lattice.
+    /// Returns the function that sums products of residuals and derivatives over the grid `x` (2, points) directly;
+    /// `None` unless for a Gaussian on a lattice.
     pub fn sums<R: Real>(self, x: &[R]) -> Option<AddUp<R>> {
         let is_round = match self {
             Direct::Gauss2d => true,

@@ -91,7 +91,7 @@ impl<R: Real, S: Simd> V<R, S> {
     pub fn exp(self) -> Self {
         V(self.0, R::exp_each::<S, WIDE, false>(self.0, self.1))
     }
-    /// Returns e to the power of this, faster than `exp`, for numbers that are at most 0 or NaN.
+    /// Returns e to the power of this, fit by fit; all numbers must be at most 0, or NaN.
     #[inline(always)]
     pub fn exp_below(self) -> Self {
         V(self.0, R::exp_each::<S, WIDE, true>(self.0, self.1))
