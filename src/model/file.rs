@@ -225,7 +225,8 @@ impl ModelFile {
     }
 }
 
-/// Returns whether every label is called `label1`, `label2`, …, which means that its network's file gives no names.
+/// Returns whether there are labels and all are called `label0`, `label1`, …, which means that the network's file gives
+/// no names.
 fn names_are_numbers(names: &[String]) -> bool {
     let number = |name: &String| name.strip_prefix("label").is_some_and(|n| n.parse::<u32>().is_ok());
     !names.is_empty() && names.iter().all(number)

@@ -60,7 +60,8 @@ pub(super) fn open(mut fits: Fits) -> Result<Single> {
     Ok(Single::new(spectra, &fits.path, notes))
 }
 
-/// Reads a numeric column of a table for these rows, as f64; fails if it is absent or text.
+/// Reads a numeric column of a table as f64; `rows` must be those from 0 on without gaps; fails if it is absent or
+/// text.
 fn numbers(fits: &mut Fits, index: usize, name: &str, rows: &[usize]) -> Result<Vec<f64>> {
     let column = fits.column(index, name, rows)?.ok_or_else(|| fits.fault(index, format!("no column {name}")))?;
     if matches!(column, ColumnValues::Text(_)) {
