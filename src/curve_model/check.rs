@@ -21,8 +21,8 @@ pub struct DerivativeCheck {
     pub difference: f64,
 }
 
-/// Compares a model's own derivatives with central differences in f64: of a formula, a spline, or a model in Rust. `x`
-/// is (predictors, n). [`CurveFitter::check_jacobian`](crate::CurveFitter::check_jacobian) checks what a device
+/// Compares a model's own derivatives with central differences in f64, and returns for each parameter the worst point.
+/// `x` is (predictors, n). [`CurveFitter::check_jacobian`](crate::CurveFitter::check_jacobian) checks what a device
 /// computes.
 ///
 /// ```
@@ -50,14 +50,16 @@ pub fn check_jacobian(model: impl Into<CurveModel>, x: &[f64], parameters: &[f64
     Ok(compare(model.parameters(), &own, &differences))
 }
 
-/// Compares derivatives with differences, each in rows (1 + P, n).
+/// Compares two arrays of values and derivatives, (1 + P, n), and returns for each parameter the point where they
+/// differ most.
 pub(crate) fn compare(names: &[String], own: &[f64], differences: &[f64]) -> Vec<DerivativeCheck> {
     let points = own.len() / (1 + names.len());
     let row = |p: usize| (1 + p) * points..(2 + p) * points;
     names.iter().enumerate().map(|(p, name)| compare_row(name, &own[row(p)], &differences[row(p)])).collect()
 }
 
-/// Compares the derivatives by one parameter with differences.
+/// Returns the point at which derivatives by one parameter and differences are furthest apart, relative to the largest
+/// difference.
 fn compare_row(name: &str, derivatives: &[f64], differences: &[f64]) -> DerivativeCheck {
     let scale = differences.iter().fold(0.0, |m: f64, d| m.max(d.abs()));
     let mut check =

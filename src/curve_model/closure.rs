@@ -47,8 +47,8 @@ impl std::fmt::Debug for Closure {
 }
 
 impl Closure {
-    /// Makes a model of its values at all n points of a curve: x (predictors, n), parameters, values (n). NaN where it
-    /// is not defined.
+    /// Makes a model of a closure that computes the values at all n points of a curve: x (predictors, n), parameters,
+    /// values (n). NaN where it is not defined.
     ///
     /// # Errors
     /// Returns [`Error::Usage`](crate::Error::Usage) if there is no predictor or no parameter, or if a name is empty or
@@ -61,8 +61,9 @@ impl Closure {
         Closure::made(predictors, parameters, infallible(move |_, x, p, y| values(x, p, y)))
     }
 
-    /// Makes a model that may fail. Its first error ends the fit that asked for the values. Where a model is only not
-    /// defined it writes NaN instead, and the fit goes on from where it was.
+    /// Makes a model of a closure, as [`new`](Self::new) takes it, that may return an error, which ends that curve's
+    /// fit alone. Its first error ends the fit that asked for the values. Where a model is only not defined it writes
+    /// NaN instead, and the fit goes on from where it was.
     ///
     /// ```
     /// use popfit::{Closure, CurveFitter, Curves, Device, Status};
@@ -90,7 +91,8 @@ impl Closure {
         Closure::made(predictors, parameters, Arc::new(move |_, x, p, y| values(x, p, y).map_err(Into::into)))
     }
 
-    /// Makes a model that sees which curve it is evaluated for ([`Context`]), for models with data per curve.
+    /// Makes a model of a closure that is also told the index of the curve ([`Context`]), for models with data per
+    /// curve.
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
@@ -102,7 +104,7 @@ impl Closure {
         Closure::made(predictors, parameters, infallible(values))
     }
 
-    /// Makes a model that sees its curve, and may fail.
+    /// Makes a model of a closure that is told the index of the curve and may return an error.
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
@@ -114,7 +116,7 @@ impl Closure {
         Closure::made(predictors, parameters, fallible(values))
     }
 
-    /// Makes a model of residuals r(θ) of which Σ r² is to be least, as scipy's `least_squares` has them: parameters,
+    /// Makes a model whose sum of squared residuals Σ r(θ)² is minimised, as by scipy's `least_squares`: parameters,
     /// residuals (m). For [`Curves::residuals`](crate::Curves::residuals). Residuals with data of their own, or that
     /// may fail, are an [`indexed`](Self::indexed) or [`try_new`](Self::try_new) model of one predictor, whose x is not
     /// needed.
@@ -129,7 +131,7 @@ impl Closure {
         Closure::new(&["row"], parameters, move |_, p, r| residuals(p, r))
     }
 
-    /// Makes a scalar cost f(θ), which is minimised as it is: it is not squared, and may be negative. It needs
+    /// Makes a model whose scalar cost f(θ) is minimised as it is: it is not squared, and may be negative. It needs
     /// [`NelderMead`](crate::NelderMead), such as [`CurveFitter::NELDER_MEAD`](crate::CurveFitter::NELDER_MEAD), or an
     /// optimiser of argmin's (feature `argmin`); Levenberg–Marquardt has no residuals to work with.
     /// [`Curves::residuals`](crate::Curves::residuals) of one row has the starts.
@@ -151,7 +153,7 @@ impl Closure {
         Closure::indexed_cost(parameters, move |_, p| cost(p))
     }
 
-    /// Makes a [`cost`](Self::cost) that sees which problem it is evaluated for.
+    /// Makes a [`cost`](Self::cost) of a closure that is also told the index of the problem it is evaluated for.
     ///
     /// # Errors
     /// The errors of [`residuals`](Self::residuals).
@@ -168,14 +170,14 @@ impl Closure {
         Ok(Closure { is_cost: true, ..Closure::made(&["row"], parameters, values)? })
     }
 
-    /// Gives the derivatives by every parameter at all points: x (predictors, n), parameters, derivatives (P, n).
-    /// Without them differences are taken.
+    /// Sets a closure for the derivatives by every parameter at all points: x (predictors, n), parameters, derivatives
+    /// (P, n). Without them differences are taken.
     #[must_use]
     pub fn derivatives(self, derivatives: impl Fn(&[f64], &[f64], &mut [f64]) + Send + Sync + 'static) -> Closure {
         self.indexed_derivatives(move |_, x, p, rows| derivatives(x, p, rows))
     }
 
-    /// Gives derivatives that may fail, as the values of [`try_new`](Self::try_new).
+    /// Sets a closure for the derivatives, as [`derivatives`](Self::derivatives) does, that may return an error.
     #[must_use]
     pub fn try_derivatives<E: Into<Failure>>(
         self,
@@ -184,7 +186,7 @@ impl Closure {
         self.try_indexed_derivatives(move |_, x, p, rows| derivatives(x, p, rows))
     }
 
-    /// Gives derivatives that see their curve, as the values of [`indexed`](Self::indexed).
+    /// Sets a closure for the derivatives that is also told the index of the curve ([`Context`]).
     #[must_use]
     pub fn indexed_derivatives(
         self,
@@ -193,7 +195,7 @@ impl Closure {
         Closure { derivatives: Some(infallible(derivatives)), ..self }
     }
 
-    /// Gives derivatives that see their curve, and may fail.
+    /// Sets a closure for the derivatives that is told the index of the curve and may return an error.
     #[must_use]
     pub fn try_indexed_derivatives<E: Into<Failure>>(
         self,
@@ -202,7 +204,7 @@ impl Closure {
         Closure { derivatives: Some(fallible(derivatives)), ..self }
     }
 
-    /// Makes a model of a function, with its names checked.
+    /// Makes a model without derivatives of a wrapped closure; fails unless the names are distinct and not empty.
     fn made(predictors: &[&str], parameters: &[&str], values: Function) -> Result<Closure> {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let (predictors, parameters) = (owned(predictors), owned(parameters));
@@ -211,7 +213,7 @@ impl Closure {
     }
 }
 
-/// Wraps a closure that cannot fail.
+/// Wraps a closure that cannot fail in a function that always returns `Ok`.
 fn infallible(function: impl Fn(&Context, &[f64], &[f64], &mut [f64]) + Send + Sync + 'static) -> Function {
     Arc::new(move |context, x, parameters, output| {
         function(context, x, parameters, output);
@@ -219,7 +221,7 @@ fn infallible(function: impl Fn(&Context, &[f64], &[f64], &mut [f64]) + Send + S
     })
 }
 
-/// Wraps a closure with an error of its own type.
+/// Wraps a closure so that its error, of any type, is boxed.
 fn fallible<E: Into<Failure>>(
     function: impl Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), E> + Send + Sync + 'static,
 ) -> Function {

@@ -20,7 +20,8 @@ struct Stencil {
 }
 
 impl Stencil {
-    /// Returns a central stencil, or one towards the side where there is room; `None` between equal bounds.
+    /// Chooses two points around or beside a parameter, within its bounds, for a difference quotient; `None` between
+    /// equal bounds.
     fn new(parameter: f64, scale: f64, lower: f64, upper: f64) -> Option<Stencil> {
         let wanted = STEP * parameter.abs().max(SMALLEST * scale);
         let (below, above) = (parameter - lower, upper - parameter);
@@ -38,8 +39,9 @@ impl Stencil {
     }
 }
 
-/// Computes values and derivatives, (1 + P, n). The model is never evaluated outside the limits. Where it is not finite
-/// on one side of a parameter, the difference is taken between the other side and the parameter itself.
+/// Computes values and, from differences of values, derivatives by each parameter into `rows` (1 + P, n). The model is
+/// never evaluated outside the limits. Where it is not finite on one side of a parameter, the difference is taken
+/// between the other side and the parameter itself.
 pub(super) fn linearise(
     model: &dyn Model,
     context: &Context,

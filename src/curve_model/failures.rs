@@ -16,12 +16,12 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// Locks the texts.
+    /// Locks the map from fits to the messages of their failures.
     fn texts(&self) -> MutexGuard<'_, HashMap<usize, String>> {
         self.texts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the failure of fit `index`.
+    /// Returns the message with which the model failed in fit `index`; `None` if it has not.
     pub fn text(&self, index: usize) -> Option<String> {
         if !self.any.load(Ordering::Relaxed) {
             return None;
@@ -29,12 +29,12 @@ impl Failures {
         self.texts().get(&index).cloned()
     }
 
-    /// Removes the failure of fit `index`, and returns it.
+    /// Removes and returns the message of fit `index`; `None` if there is none.
     pub fn take(&self, index: usize) -> Option<String> {
         self.texts().remove(&index)
     }
 
-    /// Adds the failure of fit `index`, unless it has one.
+    /// Stores the message with which the model failed in fit `index`, unless there is one already.
     pub fn add(&self, index: usize, text: String) {
         self.texts().entry(index).or_insert(text);
         self.any.store(true, Ordering::Relaxed);
@@ -47,7 +47,7 @@ impl Failures {
     }
 }
 
-/// Calls a user's code. Returns an error or a panic as text.
+/// Calls a user's code, and turns its error or panic into a message.
 pub(super) fn guarded<T>(call: impl FnOnce() -> Result<T, Failure>) -> Result<T, String> {
     match panic::catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => Ok(value),
@@ -56,7 +56,7 @@ pub(super) fn guarded<T>(call: impl FnOnce() -> Result<T, Failure>) -> Result<T,
     }
 }
 
-/// Returns the message of a panic.
+/// Returns the message of a panic, or "without a message".
 fn words(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")

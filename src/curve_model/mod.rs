@@ -68,7 +68,7 @@ pub(crate) struct Code {
 }
 
 impl CurveModel {
-    /// Wraps a model in Rust, for the CPU.
+    /// Makes a curve model, for the CPU, of a type that implements [`Model`].
     ///
     /// # Errors
     /// Returns [`Error::Usage`] if it has no predictor or no parameter, or if a name is empty or given twice.
@@ -78,7 +78,7 @@ impl CurveModel {
         Ok(CurveModel::of_rust("function", predictors, parameters, Arc::new(model)))
     }
 
-    /// Makes a model in Rust whose names have been checked.
+    /// Makes a curve model of Rust code, whose names have been checked; `name` is its kind, for messages.
     fn of_rust(name: &str, predictors: Vec<String>, parameters: Vec<String>, model: Arc<dyn Model>) -> CurveModel {
         CurveModel {
             name: name.into(),
@@ -98,12 +98,12 @@ impl CurveModel {
         &self.parameters
     }
 
-    /// Returns the names of the parameters without a copy.
+    /// Returns the names of the parameters as a shared pointer, without copying them.
     pub(crate) fn names(&self) -> Arc<[String]> {
         self.parameters.clone()
     }
 
-    /// Returns the names of the predictors.
+    /// Returns the names of the predictors, in the order of the rows of `x`.
     pub fn predictors(&self) -> &[String] {
         &self.predictors
     }
@@ -113,15 +113,14 @@ impl CurveModel {
         self.formula.as_deref()
     }
 
-    /// Sets whether derivatives are differences even if the model has its own (not the default): those in Rust, and
-    /// those of a user's WGSL. A formula or a spline keeps its own on a GPU, whose f32 leaves three digits of a
-    /// difference.
+    /// Sets whether differences are taken as derivatives even if a model in Rust or a user's WGSL has its own (by
+    /// default not). A formula or a spline keeps its own on a GPU, whose f32 leaves three digits of a difference.
     #[must_use]
     pub fn differences(self, differences: bool) -> CurveModel {
         CurveModel { differences, ..self }
     }
 
-    /// Computes the values at n points, in f64; `x` is (predictors, n).
+    /// Computes the values at n points, in f64 on the CPU; `x` is (predictors, n).
     ///
     /// # Errors
     /// Returns [`Error::ShapeMismatch`] if `x` or `parameters` has the wrong length, and [`Error::Model`] if the model
@@ -147,7 +146,7 @@ impl CurveModel {
         failures.text(0).map_or(Ok(rows), |text| Err(Error::Model(text)))
     }
 
-    /// Returns values and the model's own derivatives, (1 + parameters, n).
+    /// Computes values and derivatives by the model's own code, (1 + parameters, n); fails if it has none.
     fn own_rows(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
         let points = self.points(x, parameters)?;
         let Some(rust) = &self.rust else { return self.no_slopes() };
@@ -171,7 +170,8 @@ impl CurveModel {
         Ok(x.len() / self.predictors.len())
     }
 
-    /// Computes values, with `derivatives` also these; `None` if the model does not run on the CPU.
+    /// Computes values, with `derivatives` also those by each parameter, of one curve; `None` if the model does not run
+    /// on the CPU.
     pub(crate) fn rows(&self, derivatives: bool, input: &CustomInput, failures: &Failures) -> Option<Vec<f64>> {
         let model = self.rust.as_deref()?;
         let rows = if derivatives { 1 + self.parameters.len() } else { 1 };
@@ -180,7 +180,8 @@ impl CurveModel {
         Some(output)
     }
 
-    /// Returns the code of a [`Custom`](crate::recording::Custom) stage, which adds the model's failures to `failures`.
+    /// Returns the model's Rust and WGSL for a [`Custom`](crate::recording::Custom) stage; failures of the Rust are
+    /// added to `failures`.
     pub(crate) fn code(&self, derivatives: bool, failures: Arc<Failures>) -> Code {
         let rust: CustomFunction = match self.rust.clone() {
             Some(model) => {
@@ -203,38 +204,39 @@ impl CurveModel {
         Code { name: self.name.to_string(), wgsl, table, rust }
     }
 
-    /// Returns whether the value is a cost, which is minimised as it is.
+    /// Returns whether the model's single value is itself minimised, instead of a sum of squared residuals.
     pub(crate) fn is_cost(&self) -> bool {
         self.is_cost
     }
 
-    /// Returns whether the model is a user's code, which may fail and may ask for its curve.
+    /// Returns whether the model is a user's or a spline's Rust code, not a formula.
     pub(crate) fn is_users_rust(&self) -> bool {
         self.rust.is_some() && self.formula.is_none()
     }
 
-    /// Returns whether there is no Rust, so that only a GPU can evaluate the model.
+    /// Returns whether the model has no Rust code, so that only a GPU can evaluate it.
     pub(crate) fn needs_gpu(&self) -> bool {
         self.rust.is_none()
     }
 
-    /// Returns whether a GPU has found a user's two versions alike, in WGSL and in Rust; `None` unless both were given.
-    /// Clones share the flag.
+    /// Returns the flag that a GPU has found the model's WGSL and its twin in Rust to agree; `None` unless both were
+    /// given. Clones share the flag.
     pub(crate) fn alike(&self) -> Option<&AtomicBool> {
         self.alike.as_deref()
     }
 
-    /// Returns whether derivatives in WGSL are the model's own.
+    /// Returns whether the model's WGSL has derivatives of its own, instead of differences.
     pub(crate) fn has_wgsl_slopes(&self) -> bool {
         self.wgsl.as_ref().is_some_and(|wgsl| wgsl.linearisation != wgsl.differences)
     }
 
-    /// Returns [`Error::Model`]: there are no derivatives to compare with differences.
+    /// Returns the error that the model has no derivatives of its own to compare with differences.
     pub(crate) fn no_slopes<T>(&self) -> Result<T> {
         Err(Error::Model(format!("the {} has no derivatives of its own to check", self.name)))
     }
 
-    /// Returns a message if the model lacks WGSL or Rust to run on a device.
+    /// Returns why the model cannot run on a device, given whether that runs WGSL (a GPU) or Rust (the CPU); `None` if
+    /// it can.
     pub(crate) fn device_fault(&self, runs_wgsl: bool) -> Option<String> {
         match (runs_wgsl, &self.wgsl, &self.rust) {
             (true, None, _) => Some(format!(
@@ -246,7 +248,7 @@ impl CurveModel {
         }
     }
 
-    /// Returns the message that the model has no Rust.
+    /// Returns the message that the model has no Rust code and so cannot run on the CPU.
     fn no_rust(&self) -> String {
         format!("a {} runs on a GPU alone: take one, or give its twin in Rust (with_rust)", self.name)
     }
@@ -261,8 +263,8 @@ struct Evaluation<'a> {
 }
 
 impl Evaluation<'_> {
-    /// Fills the rows of one curve: the value, with `derivatives` also those by every parameter. They are NaN from the
-    /// first failure of a fit on.
+    /// Computes values, with `derivatives` also those by each parameter, of one curve into `output`; NaN if the model
+    /// has failed.
     fn fill(&self, input: &CustomInput, output: &mut [f64]) {
         let fit = input.member.index;
         if self.failures.text(fit).is_some() {
@@ -273,7 +275,8 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Fills the rows of one curve, or returns the model's error.
+    /// Computes values, with `derivatives` also the model's own or differences, of one curve into `output`, or returns
+    /// the model's error.
     fn rows(&self, input: &CustomInput, output: &mut [f64]) -> Result<(), Failure> {
         let CustomInput { x, parameters, member, .. } = *input;
         let context = Context { index: member.number };
@@ -308,7 +311,7 @@ impl fmt::Debug for CurveModel {
     }
 }
 
-/// Checks that there are predictors and parameters, with distinct names.
+/// Fails if there is no predictor or no parameter, or if a name is empty or used twice.
 fn check_names(predictors: &[String], parameters: &[String]) -> Result<()> {
     let all: Vec<&String> = predictors.iter().chain(parameters).collect();
     let bad = (0..all.len()).find(|&k| all[k].trim().is_empty() || all[..k].contains(&all[k]));

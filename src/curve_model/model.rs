@@ -36,7 +36,7 @@ pub trait Model: Send + Sync {
         false
     }
 
-    /// Computes [`values`](Self::values) of a model that may fail, or that asks for which curve it is evaluated. Fits
+    /// Computes the values as [`values`](Self::values) does, but may fail, and is told the index of the curve. Fits
     /// call this function.
     ///
     /// # Errors
@@ -46,8 +46,8 @@ pub trait Model: Send + Sync {
         Ok(())
     }
 
-    /// Computes values and derivatives as [`linearise`](Self::linearise) does, of a model that may fail or asks for its
-    /// curve.
+    /// Computes values and derivatives as [`linearise`](Self::linearise) does, but may fail, and is told the index of
+    /// the curve.
     ///
     /// # Errors
     /// Returns the model's own error if it cannot be evaluated. By default there is none.

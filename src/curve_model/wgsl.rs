@@ -10,7 +10,8 @@ use crate::gpu::user::{Shape, inspect, validate};
 const DIFFERENCES: &str = include_str!("differences.wgsl");
 
 impl CurveModel {
-    /// Makes a model in WGSL, for GPUs. `source` defines, for D predictors and P parameters,
+    /// Makes a curve model of a user's WGSL source, for GPUs; fails unless it has a valid function `model`. `source`
+    /// defines, for D predictors and P parameters,
     ///
     /// ```wgsl
     /// fn model(p: array<f32, P>, x: array<f32, D>) -> f32
@@ -70,9 +71,9 @@ impl CurveModel {
         })
     }
 
-    /// Adds a twin in Rust, so that a model in WGSL also runs on the CPU, and its fits are refined in f64. The first
-    /// fit on a GPU compares both at its first point, and returns [`Error::Model`] if they differ by more than the
-    /// precision of f32. It compares neither other points nor derivatives;
+    /// Adds the same model in Rust, so that one in WGSL also runs on the CPU, and its fits are refined in f64. The
+    /// first fit on a GPU compares both at its first point, and returns [`Error::Model`] if they differ by more than
+    /// the precision of f32. It compares neither other points nor derivatives;
     /// [`check_jacobian`](crate::CurveFitter::check_jacobian) does.
     ///
     /// # Errors
@@ -95,7 +96,7 @@ enum Slopes {
     Differences,
 }
 
-/// Returns the user's source with the function `fill` of the custom kernel, if it is valid.
+/// Appends to the user's WGSL the function `fill` that the custom kernel calls; fails if the whole is invalid.
 fn complete(source: &str, shape: Shape, scalar: bool, slopes: Option<Slopes>) -> Result<String> {
     let rest = fill(shape, scalar, slopes);
     let rows = if slopes.is_some() { 1 + shape.parameters } else { 1 };
@@ -103,8 +104,8 @@ fn complete(source: &str, shape: Shape, scalar: bool, slopes: Option<Slopes>) ->
     Ok(format!("{source}\n{rest}"))
 }
 
-/// Returns the function `fill` of the custom kernel, which calls the user's functions; without `slopes` for the value
-/// alone.
+/// Returns the WGSL function `fill` that the custom kernel calls, which calls the user's functions; without `slopes`
+/// for the value alone.
 fn fill(shape: Shape, scalar: bool, slopes: Option<Slopes>) -> String {
     let Shape { predictors, parameters } = shape;
     let given = if predictors == 1 { "f32".to_owned() } else { format!("array<f32, {predictors}>") };

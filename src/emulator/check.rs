@@ -9,14 +9,15 @@ use crate::error::{Error, Result};
 use crate::rows::bad_wavelength;
 
 impl Emulator {
-    /// Checks the labels, shapes, weights and hulls of a network, whose errors `fault` makes of messages, and its
-    /// wavelengths.
+    /// Checks a network's labels, shapes, weights, hulls and wavelengths; `fault` turns a message about any but the
+    /// wavelengths into the error.
     pub(super) fn check(&self, fault: impl Fn(String) -> Error) -> Result<()> {
         self.check_network().map_err(fault)?;
         wavelength(&self.wavelength, &self.source)
     }
 
-    /// Checks that shapes chain, nothing is empty, weights are finite, and scalings and ranges make sense.
+    /// Checks that layers fit each other, nothing is empty, weights are finite, and labels' scalings and training
+    /// ranges are valid.
     fn check_network(&self) -> Result<(), String> {
         if self.labels.is_empty() {
             return Err("the network has no labels".to_string());
@@ -53,7 +54,8 @@ pub(super) fn wavelength(values: &[f64], what: &str) -> Result<()> {
     TemplateGrid::of(values, what).map(|_| ())
 }
 
-/// Checks that hidden and output functions are such that files can name them.
+/// Fails unless the hidden activation has a name in files and the output is the identity or an exponential with a
+/// positive clip.
 fn functions(activation: Activation, output: Activation) -> Result<(), String> {
     if Activation::of_name(activation.name()) != Some(activation) {
         let known: Vec<&str> = Activation::NAMES.iter().map(|(name, _)| *name).collect();
@@ -68,7 +70,7 @@ fn functions(activation: Activation, output: Activation) -> Result<(), String> {
     }
 }
 
-/// Checks that names are distinct and not empty.
+/// Fails if a label's name is empty or the same as another's.
 pub(super) fn names(labels: &[Label]) -> Result<(), String> {
     let mut seen = HashSet::new();
     match labels.iter().find(|l| l.name.is_empty() || !seen.insert(&l.name)) {
@@ -79,7 +81,8 @@ pub(super) fn names(labels: &[Label]) -> Result<(), String> {
     }
 }
 
-/// Checks that a label's numbers make sense.
+/// Fails unless a label's std is positive, min is below max and all four numbers are finite; with log₁₀, min must be
+/// positive.
 fn label(label: &Label) -> Result<(), String> {
     let Label { name, transform, mean, std, min, max, .. } = label;
     if !(mean.is_finite() && std.is_finite() && *std > 0.0) {
@@ -96,7 +99,8 @@ fn label(label: &Label) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that the shapes of dense layers fit each other.
+/// Fails unless each layer takes as many inputs as the one before has outputs, its arrays have matching lengths, and
+/// all are finite.
 fn dense(layers: &[Layer], labels: usize) -> Result<(), String> {
     let mut inputs = labels;
     for (k, layer) in layers.iter().enumerate() {

@@ -21,7 +21,8 @@ pub(super) struct Description {
 }
 
 impl Description {
-    /// Reads the JSON text. Unknown keys are notes.
+    /// Parses the JSON description of a network in popfit's file: activation, output, labels and hull axes; fails on
+    /// another version. Unknown keys are notes.
     pub fn parse(text: &str) -> Result<Description, String> {
         unique::check_keys(text.as_bytes()).map_err(|e| format!("is no valid JSON: {e}"))?;
         let value: Value = serde_json::from_str(text).map_err(|e| format!("is no valid JSON: {e}"))?;
@@ -67,7 +68,7 @@ pub(super) fn text(emulator: &Emulator) -> String {
     object.to_string()
 }
 
-/// Reads the activation of the output: the identity, or the exponential with its clip.
+/// Reads `output`, the activation of the last layer: the identity, or the exponential with `clip` or its default.
 fn output(top: &Fields<'_>) -> Result<Activation, String> {
     let clip = match top.get("clip") {
         Some(_) => top.read("clip", "a positive number", |value| value.as_f64().filter(|clip| *clip > 0.0))?,
@@ -76,14 +77,14 @@ fn output(top: &Fields<'_>) -> Result<Activation, String> {
     top.choice("output", &[("identity", Activation::Identity), ("exp", Activation::Exp { clip })])
 }
 
-/// Reads the list of labels, one per input of the network.
+/// Reads the list `labels`: name, unit, scaling and training range of each network input.
 fn labels(top: &Fields<'_>) -> Result<Vec<Label>, String> {
     let expected = "a list with one object per input of the network";
     let items = top.read("labels", expected, Value::as_array)?;
     items.iter().enumerate().map(|(k, item)| label(format!("labels[{k}]"), item)).collect()
 }
 
-/// Reads one label; `path` is its place, for messages.
+/// Reads one label's name, unit, transform, mean, std, min and max from a JSON object at `path`, which messages name.
 fn label(path: String, item: &Value) -> Result<Label, String> {
     let keys = "name, transform, mean, std, min and max";
     let wrong = || format!("`{path}` must be an object with the keys {keys}, not {}", shown(item));
@@ -133,7 +134,7 @@ impl<'a> Fields<'a> {
         if self.path.is_empty() { key.to_string() } else { format!("{}.{key}", self.path) }
     }
 
-    /// Reads a key that must be there.
+    /// Reads a required key's value with `convert`; the error says that it is missing, or that it must be `expected`.
     fn read<T>(&self, key: &str, expected: &str, convert: impl Fn(&'a Value) -> Option<T>) -> Result<T, String> {
         let full = self.full(key);
         let Some(value) = self.get(key) else {
@@ -144,12 +145,13 @@ impl<'a> Fields<'a> {
         convert(value).ok_or_else(|| format!("`{full}` must be {expected}, not {}", shown(value)))
     }
 
-    /// Reads a required number.
+    /// Reads a required number, as f64; the error names the key.
     fn number(&self, key: &str) -> Result<f64, String> {
         self.read(key, "a number", Value::as_f64)
     }
 
-    /// Reads one of a few words.
+    /// Reads a required string and returns the value paired with it in `choices`; the error for another word suggests a
+    /// near one.
     fn choice<T: Copy>(&self, key: &str, choices: &[(&'static str, T)]) -> Result<T, String> {
         let names = choices.iter().map(|(name, _)| *name);
         let expected = names.clone().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(" or ");
@@ -162,7 +164,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Returns a value as a message shows it: itself if it is short, else its kind.
+/// Returns a JSON value as text for a message: itself up to 40 characters, else only its kind, such as "a list".
 fn shown(value: &Value) -> String {
     let text = value.to_string();
     match value {

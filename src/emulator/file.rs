@@ -12,7 +12,8 @@ use crate::npz;
 use crate::output::{OutputFile, WriteOptions};
 
 impl Emulator {
-    /// Reads a network: popfit's safetensors, or an NPZ of The Payne or binspec. The contents decide, not the name.
+    /// Reads and checks a network from a file: popfit's safetensors, or an NPZ of The Payne or binspec, told apart by
+    /// content.
     ///
     /// # Errors
     /// `Io`; `Format`, `TooLarge` or `BadWavelength` when the file is not a sound network.
@@ -25,7 +26,8 @@ impl Emulator {
         Ok(emulator)
     }
 
-    /// Writes the network in popfit's own format. [`open`](Emulator::open) reads an equal one.
+    /// Writes the network to `path` in popfit's own format (safetensors); fails for networks per pixel or an assumed
+    /// activation. [`open`](Emulator::open) reads an equal one.
     ///
     /// The file appears under its name only when it is whole. The format has no room for the options' metadata.
     ///
@@ -62,7 +64,7 @@ pub fn read_wavelength(path: impl AsRef<Path>) -> Result<Vec<f64>> {
     Ok(array.values)
 }
 
-/// Returns the first four bytes and the SHA-256 of a file.
+/// Returns the first four bytes of a file and the SHA-256 of all its bytes in hexadecimal.
 fn fingerprint(path: &Path) -> Result<(Vec<u8>, String)> {
     let mut file = files::open(path).map_err(Error::io(path))?;
     let mut hasher = Sha256::new();

@@ -9,7 +9,7 @@ use crate::rows::product::Packed;
 const RANGE_ROUNDING: f64 = 1e-9;
 
 impl Label {
-    /// Returns z = (transform(x) − mean) / std.
+    /// Scales a physical label value to the network's input, z = (transform(x) − mean) / std.
     fn to_network_units(&self, x: f64) -> f64 {
         let x = match self.transform {
             Transform::Identity => x,
@@ -52,19 +52,19 @@ impl Emulator {
         uncovered.any(leaves_range) || self.outside(&self.scaled(labels)) > 0.0
     }
 
-    /// Returns the indices of the labels that no hull covers: their training ranges are all that is known of the
-    /// training set.
+    /// Returns the indices of the labels that are no axis of a hull, so that only their training ranges bound them.
     pub fn uncovered_labels(&self) -> impl Iterator<Item = usize> {
         let is_covered = |k: &usize| self.hulls.iter().any(|hull| hull.axes.contains(k));
         (0..self.labels.len()).filter(move |k| !is_covered(k))
     }
 
-    /// Returns templates (n, pixels) for rows of `labels`, (n, labels) in physical units; one matrix product per layer.
+    /// Computes templates (n, pixels) for rows of `labels`, (n, labels) in physical units; one matrix product per
+    /// layer.
     pub fn templates(&self, labels: &[f64]) -> Vec<f32> {
         self.evaluator().templates(labels)
     }
 
-    /// Prepares the network for several calls of [`Evaluator::templates`].
+    /// Rearranges the weights once, so that several calls of [`Evaluator::templates`] are fast.
     pub(crate) fn evaluator(&self) -> Evaluator<'_> {
         let weights = match &self.network {
             Network::Dense(layers) => {
@@ -98,8 +98,8 @@ enum Weights {
 }
 
 impl Evaluator<'_> {
-    /// Returns templates (n, pixels) for rows of `labels`, (n, labels) in physical units. A row has the same bits in
-    /// any call.
+    /// Computes templates (n, pixels) for rows of `labels`, (n, labels) in physical units, with weights rearranged
+    /// before. A row has the same bits in any call.
     pub fn templates(&self, labels: &[f64]) -> Vec<f32> {
         let z: Vec<f32> = self.emulator.scaled(labels).iter().map(|&z| z as f32).collect();
         match (&self.emulator.network, &self.weights) {

@@ -29,7 +29,7 @@ pub struct TemplateGrid {
 }
 
 impl TemplateGrid {
-    /// Splits a grid (Å, strictly increasing) into pieces where Δ ln λ jumps.
+    /// Splits increasing wavelengths (Å) into segments uniform in ln λ; fails if one is too short or not uniform.
     ///
     /// # Errors
     /// [`Error::BadWavelength`] when a piece is not log-uniform to 1e-3 of a pixel, or shorter than eight pixels.
@@ -37,7 +37,7 @@ impl TemplateGrid {
         TemplateGrid::of(wavelength, "template grid")
     }
 
-    /// Splits the grid of `what`, which an error names.
+    /// Splits wavelengths (Å) into segments uniform in ln λ, as [`new`](Self::new) does; errors name the grid `what`.
     pub(crate) fn of(wavelength: &[f64], what: &str) -> Result<TemplateGrid> {
         let log: Vec<f64> = wavelength.iter().map(|x| x.ln()).collect();
         let fault = |index, message| Error::BadWavelength { what: what.to_string(), index, message };
@@ -57,8 +57,8 @@ impl TemplateGrid {
         }
     }
 
-    /// Returns the segment that holds a wavelength (Å) and the fractional pixel index, counted over all segments. Up to
-    /// half a pixel beyond a segment's ends it is clamped to the end pixel; farther out is `None`.
+    /// Returns the segment that holds a wavelength (Å) and its fractional pixel index in the whole grid; `None` outside
+    /// all segments. Up to half a pixel beyond a segment's ends it is clamped to the end pixel; farther out is `None`.
     pub fn locate(&self, wavelength: f64) -> Option<(usize, f64)> {
         let log = wavelength.ln();
         self.segments.iter().enumerate().find_map(|(k, segment)| {
@@ -71,8 +71,8 @@ impl TemplateGrid {
 }
 
 impl GridSegment {
-    /// Fits a piece of the grid that begins with pixel `start`. An error has the index of the first pixel that is off
-    /// the grid.
+    /// Fits origin and step in ln λ to one segment, whose first pixel is number `start`; fails if it is too short or
+    /// not uniform. An error has the index of the first pixel that is off the grid.
     fn fit(log: &[f64], start: usize) -> Result<GridSegment, (usize, String)> {
         let pixels = log.len();
         if pixels < SHORTEST {

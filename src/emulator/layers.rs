@@ -28,7 +28,8 @@ pub struct EmulatorLayers {
 }
 
 impl EmulatorLayers {
-    /// Returns a network whose outputs are the flux, without wavelengths and hulls.
+    /// Describes a network by labels, hidden activation and layers, with outputs that are the flux, and no wavelengths
+    /// or hulls yet.
     pub fn new(labels: Vec<Label>, activation: Activation, layers: Vec<Layer>) -> EmulatorLayers {
         EmulatorLayers {
             name: "network in memory".to_string(),
@@ -48,28 +49,28 @@ impl EmulatorLayers {
         self
     }
 
-    /// Sets the function of the last layer's outputs.
+    /// Sets the activation of the last layer: the identity, or an exponential.
     #[must_use]
     pub fn output(mut self, output: Activation) -> EmulatorLayers {
         self.output = output;
         self
     }
 
-    /// Sets the wavelengths of the pixels, Å in vacuum. They must be uniform in ln λ, in one or several pieces.
+    /// Sets the wavelengths of the output pixels, Å in vacuum. They must be uniform in ln λ, in one or several pieces.
     #[must_use]
     pub fn wavelength(mut self, wavelength: Vec<f64>) -> EmulatorLayers {
         self.wavelength = wavelength;
         self
     }
 
-    /// Sets the convex hulls of the training set.
+    /// Sets the convex hulls of the training labels, outside of which fits are penalised.
     #[must_use]
     pub fn hulls(mut self, hulls: Vec<Hull>) -> EmulatorLayers {
         self.hulls = hulls;
         self
     }
 
-    /// Returns the network without having checked it or computed its hash.
+    /// Makes an emulator of these parts, without checking them and with an empty hash.
     pub(super) fn unchecked(self) -> Emulator {
         let EmulatorLayers { name, labels, layers, activation, output, wavelength, hulls } = self;
         Emulator {
@@ -115,14 +116,14 @@ impl Label {
 }
 
 impl Layer {
-    /// Returns the layer W x + b of a weight (outputs, inputs), row by row, and a bias (outputs).
+    /// Makes the layer W x + b from a weight (outputs, inputs), row by row, and a bias (outputs).
     pub fn new(weight: impl Into<Vec<f32>>, bias: impl Into<Vec<f32>>) -> Layer {
         let (weight, bias) = (weight.into(), bias.into());
         let outputs = bias.len();
         Layer { inputs: weight.len() / outputs.max(1), outputs, weight, bias, affine: None }
     }
 
-    /// Sets a scale and an offset (outputs) that act after the activation, as a batch norm does at inference.
+    /// Sets a factor and a summand per output, applied after the activation, as a batch norm does at inference.
     #[must_use]
     pub fn scale_and_offset(mut self, scale: impl Into<Vec<f32>>, offset: impl Into<Vec<f32>>) -> Layer {
         self.affine = Some((scale.into(), offset.into()));

@@ -121,7 +121,7 @@ impl PartialEq for Emulator {
 }
 
 impl Emulator {
-    /// Makes a network of arrays in memory, which are checked as those of a file are.
+    /// Makes an emulator from arrays in memory, checked as those of a file are, and hashed as its file would be.
     ///
     /// The [hash](Emulator::hash) is that of the file that `Emulator::write` makes.
     ///
@@ -154,7 +154,7 @@ impl Emulator {
         Ok(emulator)
     }
 
-    /// Gives a network that carries none its template grid, Å in vacuum.
+    /// Sets or replaces the template grid, one wavelength per pixel, Å in vacuum and uniform in ln λ in pieces.
     ///
     /// # Errors
     /// `ShapeMismatch` when it has not one value per pixel, `BadWavelength` when it is not finite, positive and
@@ -169,7 +169,7 @@ impl Emulator {
         Ok(self)
     }
 
-    /// Names the labels, in the network's order.
+    /// Renames all labels, in the network's order; fails unless there is one distinct name for each.
     ///
     /// # Errors
     /// `Model` when there are more or fewer than the network has, or two are the same.
@@ -185,8 +185,7 @@ impl Emulator {
         Ok(self)
     }
 
-    /// Names the activation of a network whose file does not say it: The Payne's, where leaky ReLU is assumed
-    /// otherwise.
+    /// Sets the hidden activation of a network whose file does not say it; fails if the file says another.
     ///
     /// # Errors
     /// `Model` when it is not an activation for hidden layers, or the file says another one.
@@ -208,12 +207,13 @@ impl Emulator {
         self.activation
     }
 
-    /// Returns whether the file does not say its activation, and nobody [named](Emulator::with_activation) it.
+    /// Returns whether the hidden activation is an assumption, because the file does not say it and nobody
+    /// [named](Emulator::with_activation) it.
     pub fn assumes_activation(&self) -> bool {
         self.activation_is_assumed
     }
 
-    /// Returns the network's inputs.
+    /// Returns the network's inputs: name, unit, scaling and training range of each.
     pub fn labels(&self) -> &[Label] {
         &self.labels
     }
@@ -223,7 +223,7 @@ impl Emulator {
         &self.wavelength
     }
 
-    /// Returns the convex hulls of the training set; none when the file has none.
+    /// Returns the convex hulls of the training labels, empty if the file has none.
     pub fn hulls(&self) -> &[Hull] {
         &self.hulls
     }
@@ -236,12 +236,13 @@ impl Emulator {
         }
     }
 
-    /// Returns the SHA-256 of the file, hexadecimal.
+    /// Returns the SHA-256 of the network's file, hexadecimal; of one in memory, that of the file that would be
+    /// written.
     pub fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// Returns the file it was read from.
+    /// Returns the path of the file that the network was read from, or the name given to one in memory.
     pub fn source(&self) -> &str {
         &self.source
     }

@@ -27,7 +27,7 @@ const TENSORS: [&str; 6] =
 /// Tensors that a message lists.
 const MOST_LISTED: usize = 16;
 
-/// Reads a native file; the caller checks shapes and values and fills in the hash.
+/// Reads a network from popfit's safetensors file; the caller checks shapes and values and fills in the hash.
 pub(super) fn open(path: &Path) -> Result<EmulatorLayers> {
     let mut file = Tensors::open(path)?;
     let Description { activation, output, labels, hulls: axes } = file.description()?;
@@ -57,7 +57,8 @@ struct Tensors {
     found: String,
 }
 
-/// Returns whether the format has a tensor of this name, which then is not meant for another one.
+/// Returns whether a tensor name is one of the format, such as `layer.0.weight`, so that it cannot be another's
+/// misspelling.
 fn is_known(name: &str) -> bool {
     let is_number = |text: &str| text.parse::<usize>().is_ok();
     match name.split('.').collect::<Vec<_>>().as_slice() {
@@ -67,7 +68,7 @@ fn is_known(name: &str) -> bool {
     }
 }
 
-/// Lists names and shapes for a message, in the order of the names.
+/// Returns `NAME SHAPE` of the file's tensors for a message, sorted by name and cut after a few.
 fn listed(tensors: &HashMap<String, TensorInfo>) -> String {
     let mut words: Vec<String> = tensors.iter().map(|(name, info)| format!("{name} {:?}", info.shape)).collect();
     words.sort();
@@ -81,7 +82,7 @@ fn listed(tensors: &HashMap<String, TensorInfo>) -> String {
 }
 
 impl Tensors {
-    /// Opens a file and reads its header; tensors are read when they are asked for.
+    /// Opens a safetensors file and reads its header; tensors are read when they are asked for.
     fn open(path: &Path) -> Result<Tensors> {
         let file = files::open(path).map_err(Error::io(path))?;
         let size = file.metadata().map_err(Error::io(path))?.len();
@@ -116,7 +117,7 @@ impl Tensors {
         Ok(Tensors { path: path.to_path_buf(), file, start, metadata, tensors, found })
     }
 
-    /// Returns a format error that names the file.
+    /// Makes a format error with this message that names the file.
     fn fault(&self, message: impl Into<String>) -> Error {
         Error::format(&self.path, message)
     }
@@ -178,13 +179,13 @@ impl Tensors {
         self.file.read_exact(&mut word).map(|()| word)
     }
 
-    /// Reads a tensor of one dimension, converting each value.
+    /// Reads the one-dimensional tensor `name` and removes it from those left, converting each value.
     fn vector<T>(&mut self, name: &str, convert: impl Fn(f64) -> T) -> Result<Vec<T>> {
         let ([_], values) = self.take(name, || "a list of numbers".to_string(), convert)?;
         Ok(values)
     }
 
-    /// Takes the tensors of layer `k`.
+    /// Reads weight, bias and, if there, scale and offset of layer `k`, and removes them from the tensors left.
     fn layer(&mut self, k: usize) -> Result<Layer> {
         let narrow = |x| x as f32;
         let weight_shape = || format!("float32 numbers (outputs, inputs), the weights of layer {k}");
@@ -198,14 +199,14 @@ impl Tensors {
         Ok(Layer { inputs, outputs, weight, bias, affine })
     }
 
-    /// Takes a vector with one number per output of layer k.
+    /// Reads the vector `name` of layer `k`, which must have `outputs` numbers, and removes it from the tensors left.
     fn layer_vector(&mut self, k: usize, name: &str, outputs: usize) -> Result<Vec<f32>> {
         let expected = || format!("a float32 list of {outputs} numbers, one for each output of layer {k}");
         let ([_], values) = self.take(&format!("layer.{k}.{name}"), expected, |x| x as f32)?;
         Ok(values)
     }
 
-    /// Takes the facets of hull `k`, which acts on the labels `axes`.
+    /// Reads the facets of hull `k`, whose axes are the label indices `axes`, and removes their tensor from those left.
     fn hull(&mut self, k: usize, axes: Vec<usize>) -> Result<Hull> {
         let dimensions = axes.len();
         let expected = || format!("facets of hull {k}, each with the {dimensions} numbers of its normal and an offset");
@@ -219,7 +220,7 @@ impl Tensors {
         Ok(Hull { axes, facets })
     }
 
-    /// Refuses tensors that no part of the network has taken.
+    /// Fails if a tensor of the file was not read as part of the network, with a hint why.
     fn refuse_rest(&self, layers: usize) -> Result<()> {
         let Some(name) = self.tensors.keys().min() else { return Ok(()) };
         let cause = match name.strip_prefix("layer.") {

@@ -19,7 +19,8 @@ pub(super) fn budget(archive: &Archive) -> u64 {
     archive.file_length().saturating_add(32 << 20)
 }
 
-/// Reads either kind; the caller checks shapes and values and fills in the hash.
+/// Reads a network from an NPZ file of The Payne (dense) or binspec (one per pixel); the caller checks values and fills
+/// in the hash.
 pub(super) fn open(path: &Path) -> Result<Emulator> {
     let mut archive = Archive::open(path)?;
     let mut budget = budget(&archive);
@@ -48,7 +49,7 @@ pub(super) fn open(path: &Path) -> Result<Emulator> {
     })
 }
 
-/// Makes the label of input `k`, which scales its range of training to −½…½ (the file has no names).
+/// Makes the label `label{k}` of input `k`, with The Payne's scaling of min to max to −½ to ½ (the file has no names).
 fn label(k: usize, min: f64, max: f64) -> Label {
     Label {
         name: format!("label{k}"),
@@ -61,7 +62,7 @@ fn label(k: usize, min: f64, max: f64) -> Label {
     }
 }
 
-/// Reads an array as f32, charged to the budget of bytes.
+/// Reads an array as f32, and subtracts its bytes from `budget`, the most that may still be read.
 fn weights(archive: &mut Archive, key: &str, budget: &mut u64) -> Result<Array<f32>> {
     archive.read(key, budget, |x| x as f32)
 }
@@ -79,7 +80,8 @@ fn dense(archive: &mut Archive, w0: Array<f32>, budget: &mut u64) -> Result<Netw
     Ok(Network::Dense(layers))
 }
 
-/// Makes layer `k` from its weights (outputs, inputs), and reads its biases.
+/// Makes layer `k` from its weights (outputs, inputs), after reading its biases `b_array_{k}`; fails if an array has
+/// other dimensions.
 fn layer(archive: &mut Archive, k: usize, weight: Array<f32>, budget: &mut u64) -> Result<Layer> {
     let [outputs, inputs] = expect(archive, &format!("w_array_{k}"), &weight)?;
     let bias = weights(archive, &format!("b_array_{k}"), budget)?;

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-/// Checks the syntax, and the keys of all objects.
+/// Fails if the text is not valid JSON, or if an object in it has a key twice.
 pub(super) fn check_keys(json: &[u8]) -> Result<(), serde_json::Error> {
     serde_json::from_slice::<Checked>(json).map(|_| ())
 }

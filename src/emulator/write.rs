@@ -13,19 +13,18 @@ struct Tensor {
 }
 
 impl Tensor {
-    /// Makes a tensor of little-endian f32.
+    /// Makes a tensor of this name and shape from `values`, stored as little-endian f32.
     fn f32(name: String, shape: Vec<usize>, values: &[f32]) -> Tensor {
         Tensor { name, dtype: Dtype::F32, shape, bytes: values.iter().flat_map(|x| x.to_le_bytes()).collect() }
     }
 
-    /// Makes a tensor of little-endian f64.
+    /// Makes a tensor of this name and shape from `values`, stored as little-endian f64.
     fn f64(name: String, shape: Vec<usize>, values: &[f64]) -> Tensor {
         Tensor { name, dtype: Dtype::F64, shape, bytes: values.iter().flat_map(|x| x.to_le_bytes()).collect() }
     }
 }
 
-/// Returns the bytes of a network's file, which are the same for the same network. Fails for what the format cannot
-/// hold.
+/// Serialises a dense network as the bytes of a popfit safetensors file, always the same ones for the same network.
 pub(super) fn bytes(emulator: &Emulator) -> Result<Vec<u8>, String> {
     if emulator.activation_is_assumed {
         return Err("the file it comes from does not say its activation, and an assumption must not become a fact: \

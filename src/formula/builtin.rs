@@ -107,13 +107,13 @@ impl Formula {
         )))
     }
 
-    /// Returns the names of the models, with `polynomial(2)` for `polynomial(n)`.
+    /// Returns the names of the built-in models, with `polynomial(2)` for polynomials of any degree.
     pub fn builtins() -> impl Iterator<Item = &'static str> {
         BUILTINS.iter().map(|known| known.name).chain(["polynomial(2)"])
     }
 }
 
-/// Returns the formula of a polynomial by Horner's scheme, with its parameters in ascending order.
+/// Returns a polynomial's formula by Horner's scheme, such as `c0 + x*(c1 + x*(c2))` for degree 2.
 fn polynomial(degree: usize) -> String {
     let mut text = String::new();
     for k in 0..degree {

@@ -10,8 +10,8 @@ use super::graph::{Graph, Node, NodeId};
 /// of n factors has n² nodes.
 const MOST_NODES: usize = 50_000;
 
-/// Adds the derivatives of `value` by the first `count` parameters to the graph and returns their nodes. Returns a
-/// message if the graph becomes too large.
+/// Adds nodes for ∂`value`/∂p of the first `count` parameters to the graph and returns them; fails if it gets too
+/// large.
 pub fn derivatives(graph: &mut Graph, value: NodeId, count: usize) -> Result<Vec<NodeId>, String> {
     let mut found = Vec::with_capacity(count);
     for p in 0..count {
@@ -25,7 +25,8 @@ pub fn derivatives(graph: &mut Graph, value: NodeId, count: usize) -> Result<Vec
     }
 }
 
-/// Returns the derivative of `value` by parameter `p`.
+/// Adds the nodes of ∂`value`/∂p for parameter number `p` to the graph, and returns the last; 0 if it does not depend
+/// on it.
 fn derivative(graph: &mut Graph, value: NodeId, p: usize) -> NodeId {
     let zero = graph.number(0.0);
     let one = graph.number(1.0);
@@ -69,7 +70,7 @@ fn derivative(graph: &mut Graph, value: NodeId, p: usize) -> NodeId {
     found[value.0]
 }
 
-/// Returns f′(a), where `value` is the node of f(a).
+/// Returns the node of f′(a) for a function f, adding nodes as needed; `value` is the node of f(a).
 pub fn function_slope(graph: &mut Graph, function: Function, a: NodeId, value: NodeId) -> NodeId {
     let one = graph.number(1.0);
     match function {
@@ -110,7 +111,8 @@ pub fn function_slope(graph: &mut Graph, function: Function, a: NodeId, value: N
     }
 }
 
-/// Returns 1 / √(1 − a²), or 1 / √(a² − 1) if |a| lies `beyond` 1, by (1 − a)(1 + a), which keeps its digits near ±1.
+/// Returns the node of 1 / √(1 − a²), or with `beyond` of 1 / √(a² − 1), by (1 − a)(1 + a), which keeps its digits near
+/// ±1.
 fn reciprocal_root(graph: &mut Graph, a: NodeId, beyond: bool) -> NodeId {
     let one = graph.number(1.0);
     let (below, above) = (if beyond { graph.subtract(a, one) } else { graph.subtract(one, a) }, graph.add(one, a));
@@ -119,7 +121,7 @@ fn reciprocal_root(graph: &mut Graph, a: NodeId, beyond: bool) -> NodeId {
     graph.divide(one, root)
 }
 
-/// Returns 1 / f′(a) of the functions for which it is the shorter expression.
+/// Returns the node of 1 / f′(a) for functions, such as atan and ln, where that is shorter than f′(a).
 fn reciprocal_slope(graph: &mut Graph, function: Function, a: NodeId, value: NodeId) -> NodeId {
     let scaled = |graph: &mut Graph, factor: f64, node: NodeId| {
         let factor = graph.number(factor);

@@ -98,13 +98,13 @@ pub const FUNCTIONS: [(&str, Callable); 36] = [
 /// Constants that a formula may name.
 pub const CONSTANTS: [(&str, f64); 3] = [("pi", PI), ("π", PI), ("e", E)];
 
-/// Returns the function that a name stands for.
+/// Returns the function of one or two arguments that a name such as `sin` means in formulas; `None` for other names.
 pub fn callable(name: &str) -> Option<Callable> {
     FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, callable)| *callable)
 }
 
 impl Function {
-    /// Returns the value of the function.
+    /// Computes the function of x, in f64.
     #[inline(always)]
     pub fn value(self, x: f64) -> f64 {
         match self {
@@ -168,7 +168,7 @@ impl Function {
 }
 
 impl Pair {
-    /// Returns the value of the function.
+    /// Computes the function of a and b, in f64; minimum and maximum are NaN if either is.
     #[inline(always)]
     pub fn value(self, a: f64, b: f64) -> f64 {
         match self {
@@ -185,7 +185,7 @@ impl Pair {
         }
     }
 
-    /// Returns the name in WGSL.
+    /// Returns the function's name in the WGSL of popfit's shaders.
     pub const fn wgsl(self) -> &'static str {
         match self {
             Pair::Pow => "powf",
@@ -198,12 +198,12 @@ impl Pair {
     }
 }
 
-/// Returns −1, 0 or 1; NaN of NaN.
+/// Returns −1 or 1, the sign of x; x itself if it is 0 or NaN.
 fn sign(x: f64) -> f64 {
     if x == 0.0 || x.is_nan() { x } else { x.signum() }
 }
 
-/// Returns xⁿ by squaring, as WGSL computes it and without a library call. x⁰ = 1.
+/// Computes xⁿ by repeated squaring, as WGSL does, for positive and negative n. x⁰ = 1.
 #[inline(always)]
 pub fn integer_power<R: Real>(x: R, n: i32) -> R {
     let (mut result, mut square, mut left) = (R::ONE, x, n.unsigned_abs());

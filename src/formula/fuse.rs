@@ -16,7 +16,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Returns the nodes that the operation reads.
+    /// Returns the nodes whose values the operation reads, at most three.
     pub fn operands(self) -> impl Iterator<Item = NodeId> {
         let (node, fused) = match self {
             Action::Node(node) => (Some(node), [None; 3]),
@@ -27,8 +27,8 @@ impl Action {
     }
 }
 
-/// Returns the operation that makes each node, and whether each node is then needed. Nodes that depend on no predictor
-/// stay as they are.
+/// Merges products into the operations that alone read them; returns each node's operation, and whether it is needed
+/// for `outputs`. Nodes that depend on no predictor stay as they are.
 pub fn fused(graph: &Graph, outputs: &[NodeId], varies: &[bool]) -> (Vec<Action>, Vec<bool>) {
     let mut readers = vec![0; graph.nodes.len()];
     let needed = graph.needed(outputs);
@@ -55,7 +55,7 @@ struct Fusion<'a> {
 }
 
 impl Fusion<'_> {
-    /// Returns the operation that makes node `k`.
+    /// Chooses the operation that computes node `k`: fused with a product or predictor that it reads, or as it is.
     fn action(&self, k: usize) -> Action {
         let node = self.graph.nodes[k];
         match node {
@@ -78,7 +78,8 @@ impl Fusion<'_> {
         }
     }
 
-    /// Returns the factors of a product that is read once. One that others read, too, is computed anyway.
+    /// Returns the two factors of a product that varies with the predictors and is read only once; else `None`. One
+    /// that others read, too, is computed anyway.
     fn factors(&self, id: NodeId) -> Option<(NodeId, NodeId)> {
         match self.graph.node(id) {
             _ if self.readers[id.0] > 1 || !self.varies[id.0] => None,

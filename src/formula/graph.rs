@@ -30,7 +30,7 @@ pub enum Node {
 }
 
 impl Node {
-    /// Returns the nodes that the operation reads.
+    /// Returns the nodes whose values the operation reads: none, one or two.
     pub fn operands(self) -> impl Iterator<Item = NodeId> {
         let (a, b) = match self {
             Node::Number(_) | Node::Predictor(_) | Node::Parameter(_) => (None, None),
@@ -44,7 +44,8 @@ impl Node {
         a.into_iter().chain(b)
     }
 
-    /// Returns the value of the operation, given those of its operands.
+    /// Computes the operation's value in f64 from those of its operands, `a` and `b`; a leaf returns `a`, or its
+    /// number.
     #[inline(always)]
     pub fn apply(self, a: f64, b: f64) -> f64 {
         match self {
@@ -74,12 +75,12 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Returns the operation of a node.
+    /// Returns the operation, with its operands, that this node stands for.
     pub fn node(&self, id: NodeId) -> Node {
         self.nodes[id.0]
     }
 
-    /// Returns the value of a node, if it is a number.
+    /// Returns the value of a node that is a number; `None` for any other.
     pub fn constant(&self, id: NodeId) -> Option<f64> {
         match self.node(id) {
             Node::Number(bits) => Some(f64::from_bits(bits)),
@@ -87,7 +88,7 @@ impl Graph {
         }
     }
 
-    /// Returns whether each node is needed for `outputs`.
+    /// Returns for each node whether it is one of `outputs` or they depend on it.
     pub fn needed(&self, outputs: &[NodeId]) -> Vec<bool> {
         let mut needed = vec![false; self.nodes.len()];
         outputs.iter().for_each(|id| needed[id.0] = true);
@@ -99,7 +100,7 @@ impl Graph {
         needed
     }
 
-    /// Returns whether each node depends on a predictor.
+    /// Returns for each node whether it depends on a predictor, so that it differs from point to point.
     pub fn varying(&self) -> Vec<bool> {
         let mut varies = vec![false; self.nodes.len()];
         for (k, node) in self.nodes.iter().enumerate() {
@@ -108,8 +109,8 @@ impl Graph {
         varies
     }
 
-    /// Returns parameters in which the value is linear together: none of their `slopes` reads one of them. Parameters
-    /// that come first are preferred. There may be at most 64 parameters.
+    /// Returns the indices of parameters in which the value is jointly linear, given its derivatives `slopes`.
+    /// Parameters that come first are preferred. There may be at most 64 parameters.
     pub fn linear(&self, slopes: &[NodeId]) -> Vec<usize> {
         // one bit per parameter
         let mut reads: Vec<u64> = Vec::with_capacity(self.nodes.len());
@@ -129,23 +130,23 @@ impl Graph {
         found
     }
 
-    /// Returns the node of a number.
+    /// Returns the node of a number, added to the graph if it is new.
     pub fn number(&mut self, value: f64) -> NodeId {
         // −0 and 0 are one number here
         self.intern(Node::Number(if value == 0.0 { 0 } else { value.to_bits() }))
     }
 
-    /// Returns the node of a predictor.
+    /// Returns the node of predictor number `index`, added to the graph if it is new.
     pub fn predictor(&mut self, index: usize) -> NodeId {
         self.intern(Node::Predictor(index))
     }
 
-    /// Returns the node of a parameter.
+    /// Returns the node of parameter number `index`, added to the graph if it is new.
     pub fn parameter(&mut self, index: usize) -> NodeId {
         self.intern(Node::Parameter(index))
     }
 
-    /// Returns the node of −a.
+    /// Returns the node of −a, simplified where possible; it is added if it is new.
     pub fn negate(&mut self, a: NodeId) -> NodeId {
         match self.node(a) {
             Node::Negate(inner) => inner,
@@ -154,7 +155,7 @@ impl Graph {
         }
     }
 
-    /// Returns the node of a + b.
+    /// Returns the node of a + b, simplified where possible; it is added if it is new.
     pub fn add(&mut self, a: NodeId, b: NodeId) -> NodeId {
         match (self.constant(a), self.constant(b), self.node(a), self.node(b)) {
             (Some(0.0), ..) => b,
@@ -165,7 +166,7 @@ impl Graph {
         }
     }
 
-    /// Returns the node of a − b.
+    /// Returns the node of a − b, simplified where possible; it is added if it is new.
     pub fn subtract(&mut self, a: NodeId, b: NodeId) -> NodeId {
         match (self.constant(a), self.constant(b), self.node(b)) {
             (_, Some(0.0), _) => a,
@@ -175,7 +176,7 @@ impl Graph {
         }
     }
 
-    /// Returns the node of a b.
+    /// Returns the node of a · b, simplified where possible; it is added if it is new.
     pub fn multiply(&mut self, a: NodeId, b: NodeId) -> NodeId {
         match (self.constant(a), self.constant(b), self.node(a), self.node(b)) {
             (Some(0.0), ..) | (_, Some(1.0), ..) => a,
@@ -195,7 +196,7 @@ impl Graph {
         }
     }
 
-    /// Returns the node of a / b.
+    /// Returns the node of a / b, simplified where possible; it is added if it is new.
     pub fn divide(&mut self, a: NodeId, b: NodeId) -> NodeId {
         match (self.constant(a), self.constant(b), self.node(a), self.node(b)) {
             (_, Some(1.0), ..) => a,
@@ -212,7 +213,7 @@ impl Graph {
         }
     }
 
-    /// Returns the node of aⁿ, computed by products.
+    /// Returns the node of aⁿ for an integer n, which is computed by products; it is added if it is new.
     pub fn integer_power(&mut self, a: NodeId, n: i32) -> NodeId {
         match n {
             0 => self.number(1.0),
@@ -221,7 +222,8 @@ impl Graph {
         }
     }
 
-    /// Returns the node of a^b, computed by products for small whole b and by square roots for halves.
+    /// Returns the node of a^b, computed by products for small integer b and by square roots for ±½; it is added if it
+    /// is new.
     pub fn power(&mut self, a: NodeId, b: NodeId) -> NodeId {
         match self.constant(b) {
             Some(n) if n.fract() == 0.0 && n.abs() <= LARGEST_PRODUCT => self.integer_power(a, n as i32),
@@ -234,17 +236,17 @@ impl Graph {
         }
     }
 
-    /// Returns the node of a function of a.
+    /// Returns the node of `function` of a, or of its value if a is a number; it is added if it is new.
     pub fn call(&mut self, function: Function, a: NodeId) -> NodeId {
         self.fold(Node::Call(function, a))
     }
 
-    /// Returns the node of a function of a and b.
+    /// Returns the node of the two-argument function `pair` of a and b; it is added if it is new.
     pub fn pair(&mut self, pair: Pair, a: NodeId, b: NodeId) -> NodeId {
         if pair == Pair::Pow { self.power(a, b) } else { self.fold(Node::CallPair(pair, a, b)) }
     }
 
-    /// Returns the node of an operation, or of its value if the operands are numbers and the value is finite.
+    /// Returns the node of an operation, or that of its value if all operands are numbers and the value is finite.
     /// Infinities are left to the evaluation.
     fn fold(&mut self, node: Node) -> NodeId {
         let values: Option<Vec<f64>> = node.operands().map(|id| self.constant(id)).collect();
@@ -257,7 +259,7 @@ impl Graph {
         self.intern(node)
     }
 
-    /// Returns the node of an operation, which is added if there is none yet.
+    /// Returns the node of an operation: the existing one if the graph has it, else a new one.
     fn intern(&mut self, node: Node) -> NodeId {
         let next = NodeId(self.nodes.len());
         let id = *self.known.entry(node).or_insert(next);

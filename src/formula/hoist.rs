@@ -13,8 +13,9 @@ struct Hoist {
     varies: Vec<bool>,
 }
 
-/// Returns a graph of the same expressions, and its outputs. Divisors that are the same at all points become factors by
-/// their reciprocals, and in products the factors that are the same at all points come first.
+/// Rewrites a graph so that factors independent of predictors are multiplied first; returns it and the nodes that equal
+/// `outputs`. Divisors that are the same at all points become factors by their reciprocals, and in products the factors
+/// that are the same at all points come first.
 pub fn hoisted(graph: &Graph, outputs: &[NodeId]) -> (Graph, Vec<NodeId>) {
     let mut new = Hoist::default();
     let mut known: Vec<NodeId> = Vec::with_capacity(graph.nodes.len());
@@ -55,7 +56,7 @@ impl Hoist {
         self.varies[id.0]
     }
 
-    /// Returns the product of (the factors that are the same at all points) and (the others).
+    /// Returns the node of the factors' product, those that do not depend on predictors being multiplied first.
     fn product(&mut self, factors: &[NodeId]) -> NodeId {
         let mut all = Vec::new();
         factors.iter().for_each(|id| self.split(*id, &mut all));
@@ -68,7 +69,8 @@ impl Hoist {
         self.graph.multiply(same, others)
     }
 
-    /// Adds the factors of a node: of a product that varies, those of its operands; else the node itself.
+    /// Appends the factors of a node to `factors`: of a product that depends on predictors, those of both operands;
+    /// else itself.
     fn split(&mut self, id: NodeId, factors: &mut Vec<NodeId>) {
         match self.graph.node(id) {
             Node::Multiply(a, b) if factors.len() < MOST_FACTORS && self.is_varying(id) => {

@@ -47,7 +47,7 @@ pub struct LaneTape {
 }
 
 impl LaneTape {
-    /// Compiles the nodes that `outputs` need.
+    /// Compiles the nodes that `outputs` depend on into a list of steps, to be run for several fits side by side.
     pub fn new(graph: &Graph, outputs: &[NodeId]) -> LaneTape {
         let (graph, outputs) = hoisted(graph, outputs);
         let count = graph.nodes.len();
@@ -78,7 +78,7 @@ impl LaneTape {
         LaneTape { copies: copies.collect(), steps, once, registers }
     }
 
-    /// Fills the rows of a block with the outputs.
+    /// Computes the outputs at the points of a block, for several fits side by side, into the block's rows.
     pub fn evaluate<R: Elementary>(&self, block: LaneBlock<'_, R>) {
         pulp::Arch::new().dispatch(Evaluation { tape: self, block });
     }
@@ -91,7 +91,7 @@ struct Evaluation<'a, R> {
 }
 
 impl<R: Elementary> Evaluation<'_, R> {
-    /// Runs the steps without predictors.
+    /// Runs the steps that depend on no predictor, once for all points of a block, into registers.
     #[inline(always)]
     fn prepare(&mut self) {
         let LaneBlock { parameters, registers, .. } = &mut self.block;
@@ -109,7 +109,7 @@ impl<R: Elementary> Evaluation<'_, R> {
         }
     }
 
-    /// Runs the other steps at one point, whose rows are at `place` in the block.
+    /// Runs the steps that depend on predictors at one point, and writes outputs to rows number `place` of the block.
     #[inline(always)]
     fn point<S: Simd>(&mut self, simd: S, place: usize, point: usize) {
         let LaneBlock { of_points, grid, registers, y, rows, stride, .. } = &mut self.block;

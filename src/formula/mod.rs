@@ -79,7 +79,7 @@ impl FromStr for Formula {
 }
 
 impl Formula {
-    /// Parses a formula of the predictor `x`.
+    /// Parses a formula such as `a*exp(-k*x)`, in which x is the predictor and all unknown names are parameters.
     ///
     /// # Errors
     /// Returns [`Error::Formula`] with the place of a mistake, and for a formula without a parameter.
@@ -87,7 +87,8 @@ impl Formula {
         Formula::parse_with(text, &["x"])
     }
 
-    /// Parses a formula of several predictors. Their names must be distinct and no function's or constant's.
+    /// Parses a formula with these predictors, in which all other unknown names are parameters. Their names must be
+    /// distinct and no function's or constant's.
     ///
     /// # Errors
     /// The errors of [`parse`](Self::parse); [`Error::Usage`] if there is no predictor, or if a name cannot be a
@@ -135,7 +136,7 @@ impl Formula {
         compile(&self.text, self.predictors, parsed)
     }
 
-    /// Returns the text of the formula.
+    /// Returns the text from which the formula was parsed.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -167,12 +168,12 @@ impl Formula {
         self.parameters.iter().filter_map(alike).collect()
     }
 
-    /// Returns the names of the predictors.
+    /// Returns the names of the predictors, in the order of the rows of `x`.
     pub fn predictors(&self) -> &[String] {
         &self.predictors
     }
 
-    /// Computes the value at one point; `x` is (predictors).
+    /// Computes the value at one point, in f64; `x` has one number per predictor.
     ///
     /// # Errors
     /// Returns [`Error::ShapeMismatch`] if `x` has another length, or if that of `parameters` is not the number of
@@ -185,7 +186,7 @@ impl Formula {
         Ok(self.values(x, parameters)?[0])
     }
 
-    /// Computes the values at n points; `x` is (predictors, n).
+    /// Computes the values at n points, in f64; `x` is (predictors, n).
     ///
     /// # Errors
     /// Returns [`Error::ShapeMismatch`] if the length of `x` is no multiple of the number of predictors, or that of
@@ -194,7 +195,8 @@ impl Formula {
         self.evaluate(false, x, parameters)
     }
 
-    /// Computes values and derivatives by every parameter at n points, (1 + parameters, n); `x` is (predictors, n).
+    /// Computes values and derivatives by every parameter at n points, in f64: (1 + parameters, n); `x` is (predictors,
+    /// n).
     ///
     /// # Errors
     /// The errors of [`values`](Self::values).
@@ -208,18 +210,19 @@ impl Formula {
         if derivatives { &self.linearisation_wgsl } else { &self.value_wgsl }
     }
 
-    /// Returns the parameters in which the value is linear together.
+    /// Returns the indices of parameters in which the value is jointly linear.
     pub(crate) fn linear(&self) -> &[usize] {
         &self.linear
     }
 
-    /// Computes what the function of [`wgsl`](Self::wgsl) does, in f64.
+    /// Computes values, with `derivatives` also those by each parameter, in f64 at all points of `x` into `output`
+    /// (rows, n).
     pub(crate) fn fill(&self, derivatives: bool, x: &[f64], parameters: &[f64], output: &mut [f64]) {
         let tape = if derivatives { &self.linearisation } else { &self.value };
         tape.evaluate(x.len() / self.predictors.len(), x, parameters, output);
     }
 
-    /// Returns the function that computes values and derivatives for many parameter vectors at once.
+    /// Returns a function that computes values and derivatives for several fits side by side, in f32 or f64.
     pub(crate) fn lanes<R: Elementary>(&self) -> LaneModel<R> {
         if let Some(direct) = self.direct {
             return Arc::new(move |block| direct.evaluate(block));
@@ -228,18 +231,19 @@ impl Formula {
         Arc::new(move |block| tape.evaluate(block))
     }
 
-    /// Returns the function that computes the sums of fits without weights on the grid `x` (predictors, points), if
-    /// that is faster than adding up rows.
+    /// Returns the function that sums products of residuals and derivatives over the grid `x` (predictors, points),
+    /// unweighted; `None` if computing rows is faster.
     pub(crate) fn lane_sums<R: Elementary>(&self, x: &[R]) -> Option<AddUp<R>> {
         self.direct.and_then(|direct| direct.sums(x))
     }
 
-    /// Returns whether the last row of derivatives is known to be 1: that of an offset.
+    /// Returns whether the derivative by the last parameter, an offset, is known to be 1 at all points.
     pub(crate) fn ends_in_ones(&self) -> bool {
         self.direct.is_some()
     }
 
-    /// Returns the bound on the rounding of the value in f32. `held`: f32 holds the predictors exactly.
+    /// Returns functions that bound the rounding error of values in f32; `held` says that f32 holds the predictors
+    /// exactly.
     pub(crate) fn rounding(&self, held: bool) -> Rounding {
         let tape = Arc::clone(&self.rounding[usize::from(held)]);
         let times = self.direct.map_or(1.0, Direct::roundings_of_factors);
@@ -264,7 +268,7 @@ impl Formula {
     }
 }
 
-/// Parses a formula whose parameters begin with those of `order`.
+/// Parses a formula into a graph, with the parameters in `order` first and others as they appear in the text.
 fn parsed(text: &str, predictors: &[String], order: Vec<String>) -> Result<Parsed> {
     let at = |Complaint { at, message }| Error::Formula { formula: text.into(), column: at + 1, message };
     parse::parse(text, predictors, order).map_err(at)
@@ -299,7 +303,7 @@ fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Formul
     })
 }
 
-/// Checks the names of predictors and returns them.
+/// Returns the predictors' names, or fails if there are none, or one is invalid, a function, a constant or repeated.
 fn check_predictors(predictors: &[&str]) -> Result<Vec<String>> {
     if predictors.is_empty() {
         return Err(Error::Usage("a formula needs a predictor".into()));

@@ -13,7 +13,8 @@ pub trait Elementary: Real {
     fn call_pair(pair: Pair, a: &[Self], b: &[Self], out: &mut [Self]);
 }
 
-/// Fills `out` with node(a, b). The caller fills in predictors and parameters.
+/// Applies the operation of `node` element by element to its operands `a` and `b`, and writes the results to `out`. The
+/// caller fills in predictors and parameters.
 #[inline(always)]
 pub fn run<R: Elementary>(node: Node, a: &[R], b: &[R], out: &mut [R]) {
     match node {
@@ -32,13 +33,13 @@ pub fn run<R: Elementary>(node: Node, a: &[R], b: &[R], out: &mut [R]) {
     }
 }
 
-/// Fills `out` with f of each number.
+/// Writes f of each element of `a` to `out`.
 #[inline(always)]
 fn map<R: Copy>(a: &[R], out: &mut [R], f: impl Fn(R) -> R) {
     out.iter_mut().zip(a).for_each(|(o, x)| *o = f(*x));
 }
 
-/// Fills `out` with f of each pair of numbers.
+/// Writes f of each pair of elements of `a` and `b` to `out`.
 #[inline(always)]
 fn zip<R: Copy>(a: &[R], b: &[R], out: &mut [R], f: impl Fn(R, R) -> R) {
     out.iter_mut().zip(a.iter().zip(b)).for_each(|(o, (x, y))| *o = f(*x, *y));

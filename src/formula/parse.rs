@@ -59,7 +59,8 @@ struct Parser<'a> {
     parameters: Vec<String>,
 }
 
-/// Returns the binding powers of an operator to its left and to its right.
+/// Returns how tightly an operator binds to its left and to its right, the higher the tighter; `None` if it is no
+/// binary operator.
 fn binding(symbol: char) -> Option<(u8, u8)> {
     match symbol {
         '+' | '-' => Some((1, 2)),
@@ -70,24 +71,25 @@ fn binding(symbol: char) -> Option<(u8, u8)> {
 }
 
 impl Parser<'_> {
-    /// Returns the next token and its place.
+    /// Returns the next token and its position in characters, without consuming it.
     fn here(&self) -> &(usize, Token) {
         self.tokens.get(self.next).unwrap_or(&(0, Token::End))
     }
 
-    /// Returns the next token.
+    /// Returns the next token, without consuming it.
     fn peek(&self) -> &Token {
         &self.here().1
     }
 
-    /// Takes the next token. The end is never taken away.
+    /// Consumes and returns the next token and its position in characters; the last token, `End`, stays.
     fn take(&mut self) -> (usize, Token) {
         let token = self.here().clone();
         self.next = (self.next + 1).min(self.tokens.len() - 1);
         token
     }
 
-    /// Parses an expression of operators that bind at least as tightly as `least`.
+    /// Parses operands joined by operators that bind at least as tightly as `least`, and returns the node of the
+    /// result.
     fn expression(&mut self, least: u8) -> Result<NodeId, Complaint> {
         if self.depth == DEEPEST {
             return complain(self.here().0, format!("more than {DEEPEST} levels of nesting"));
@@ -111,8 +113,7 @@ impl Parser<'_> {
         Ok(left)
     }
 
-    /// Returns the node, or a complaint if it is a constant that is not finite (other constants have become numbers) or
-    /// a division by zero.
+    /// Returns the node `id`, or a complaint at character `at` if it is a non-finite constant or divides by zero.
     fn finite(&self, id: NodeId, at: usize) -> Result<NodeId, Complaint> {
         let node = self.graph.node(id);
         let is_number = |id: NodeId| self.graph.constant(id).is_some();
@@ -125,7 +126,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses an operand: a number, a name, a call, a sign or a parenthesis.
+    /// Parses a number, a name, a call, a signed operand or a parenthesised expression, and returns its node.
     fn operand(&mut self) -> Result<NodeId, Complaint> {
         let (at, token) = self.take();
         match token {
@@ -146,7 +147,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Takes the parenthesis that closes the one at `open`.
+    /// Consumes a closing parenthesis; if there is none, complains about the one opened at character `open`.
     fn close(&mut self, open: usize) -> Result<(), Complaint> {
         match self.take() {
             (_, Token::Symbol(')')) => Ok(()),
@@ -156,7 +157,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Returns the node of a predictor, a constant or a parameter.
+    /// Returns the node that a name means: a predictor, a constant or a parameter, which is new unless known.
     fn name(&mut self, at: usize, name: &str) -> Result<NodeId, Complaint> {
         if let Some(k) = self.predictors.iter().position(|known| known == name) {
             return Ok(self.graph.predictor(k));
@@ -184,7 +185,7 @@ impl Parser<'_> {
         Ok(self.graph.parameter(p))
     }
 
-    /// Parses the arguments of a function and returns the node of its call.
+    /// Parses the arguments of the function `name`, from its parenthesis on, and returns the node of the call.
     fn call(&mut self, at: usize, name: &str) -> Result<NodeId, Complaint> {
         let Some(callable) = callable(name) else { return complain(at, self.no_function(name)) };
         let (open, _) = self.take();
@@ -221,7 +222,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Returns the message that a name in front of a parenthesis is no function.
+    /// Returns the message that `name`, in front of a parenthesis, is not a function, with a suggestion.
     fn no_function(&self, name: &str) -> String {
         let known = self.parameters.iter().chain(self.predictors).any(|other| other == name);
         if known || CONSTANTS.iter().any(|(constant, _)| *constant == name) {

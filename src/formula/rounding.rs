@@ -18,8 +18,8 @@ enum Bound {
     Relative(NodeId),
 }
 
-/// Returns the bound on the error of `value`, in units of 2⁻²⁴, to first order. Parameters are exact; predictors are
-/// exact if f32 has `held` them, else rounded.
+/// Adds nodes that bound the rounding error of `value` computed in f32, to first order, and returns the last; its unit
+/// is 2⁻²⁴. Parameters are exact; predictors are exact if f32 has `held` them, else rounded.
 pub fn rounding(graph: &mut Graph, value: NodeId, held: bool) -> NodeId {
     let mut errors = Errors { graph, found: Vec::new(), held, positive: Vec::new(), sizes: HashMap::new() };
     // in the order of the nodes, so that the operands of a node have their bounds before it
@@ -42,7 +42,7 @@ struct Errors<'a> {
 }
 
 impl Errors<'_> {
-    /// Returns the bound of a node from those of its operands.
+    /// Computes the rounding-error bound of a node from the bounds of its operands.
     fn of_node(&mut self, own: NodeId) -> Bound {
         match self.graph.node(own) {
             Node::Parameter(_) => self.share(0.0),
@@ -102,18 +102,19 @@ impl Errors<'_> {
         }
     }
 
-    /// Returns a relative bound that is a number.
+    /// Makes a relative bound of x units of 2⁻²⁴.
     fn share(&mut self, x: f64) -> Bound {
         Bound::Relative(self.graph.number(x))
     }
 
-    /// Returns the relative bound that is the sum of two shares and `own` roundings.
+    /// Makes a relative bound that is the sum of two relative bounds and `own` roundings of the result.
     fn sum_of_shares(&mut self, left: NodeId, right: NodeId, own: f64) -> Bound {
         let (sum, own) = (self.graph.add(left, right), self.graph.number(own));
         Bound::Relative(self.graph.add(sum, own))
     }
 
-    /// Returns the relative bounds of two nodes, if they are numbers.
+    /// Returns the relative bounds of two nodes as numbers; `None` if either is absolute or depends on parameters or
+    /// predictors.
     fn shares(&self, a: NodeId, b: NodeId) -> Option<(f64, f64)> {
         match (self.found[a.0], self.found[b.0]) {
             (Bound::Relative(a), Bound::Relative(b)) => self.graph.constant(a).zip(self.graph.constant(b)),
@@ -121,7 +122,7 @@ impl Errors<'_> {
         }
     }
 
-    /// Returns whether a node is certainly not negative.
+    /// Returns whether a node is certainly not negative, by its operations; false if that is unknown.
     fn is_positive(&mut self, a: NodeId) -> bool {
         for k in self.positive.len()..=a.0 {
             let of = |id: NodeId| self.positive[id.0];
@@ -137,7 +138,7 @@ impl Errors<'_> {
         self.positive[a.0]
     }
 
-    /// Returns the node of |a|.
+    /// Returns the node of |a|, from the cache or new.
     fn size(&mut self, a: NodeId) -> NodeId {
         if let Some(size) = self.sizes.get(&a) {
             return *size;
@@ -147,7 +148,7 @@ impl Errors<'_> {
         size
     }
 
-    /// Makes the node of |a|.
+    /// Adds the node of |a|, simplified where the signs of its factors allow it.
     fn new_size(&mut self, a: NodeId) -> NodeId {
         match self.graph.node(a) {
             _ if self.is_positive(a) => a,
@@ -164,7 +165,7 @@ impl Errors<'_> {
         }
     }
 
-    /// Returns the absolute bound of a node.
+    /// Returns the node of the absolute error bound of `a`, in units of 2⁻²⁴.
     fn absolute(&mut self, a: NodeId) -> NodeId {
         match self.found[a.0] {
             Bound::Absolute(bound) => bound,
@@ -175,20 +176,20 @@ impl Errors<'_> {
         }
     }
 
-    /// Returns the bound that is the sum of `carried` and n roundings of the node itself.
+    /// Makes an absolute bound: `carried` from the operands plus n roundings of the value of node `own`.
     fn rounded(&mut self, carried: NodeId, own: NodeId, n: f64) -> Bound {
         let (size, n) = (self.size(own), self.graph.number(n));
         let rounded = self.graph.multiply(n, size);
         Bound::Absolute(self.graph.add(carried, rounded))
     }
 
-    /// Returns the bound of `a` times the size of a slope; 0 where a is exact, whatever the slope.
+    /// Returns the node of |slope| × the error bound of `a`; 0 if a is exact, whatever the slope.
     fn times(&mut self, a: NodeId, slope: NodeId) -> NodeId {
         let (bound, size) = (self.absolute(a), self.size(slope));
         self.graph.multiply(size, bound)
     }
 
-    /// Returns the bound of a function of `a` with this slope and n roundings of its own.
+    /// Makes the bound of a function value `own` from that of its argument `a`, its slope and n roundings of its own.
     fn through(&mut self, a: NodeId, slope: NodeId, own: NodeId, n: f64) -> Bound {
         let carried = self.times(a, slope);
         self.rounded(carried, own, n)

@@ -32,7 +32,7 @@ pub struct Tape {
 }
 
 impl Tape {
-    /// Compiles the nodes that `outputs` need.
+    /// Compiles the nodes that `outputs` depend on into a list of operations in f64, those without predictors first.
     pub fn new(graph: &Graph, outputs: &[NodeId]) -> Tape {
         let count = graph.nodes.len();
         let needed = graph.needed(outputs);
@@ -51,13 +51,13 @@ impl Tape {
         Tape { steps: steps.collect(), once, outputs: outputs.iter().map(|id| register[id.0]).collect() }
     }
 
-    /// Returns the number of operations.
+    /// Returns the number of operations, numbers and leaves included.
     #[cfg(test)]
     pub fn steps(&self) -> usize {
         self.steps.len()
     }
 
-    /// Evaluates all outputs at `points` points: `predictors` (predictors, points), `output` (outputs, points).
+    /// Computes all outputs at `points` points, in f64: `predictors` (predictors, points), `output` (outputs, points).
     pub fn evaluate(&self, points: usize, predictors: &[f64], parameters: &[f64], output: &mut [f64]) {
         pulp::Arch::new().dispatch(Evaluation { tape: self, points, predictors, parameters, output });
     }
@@ -73,7 +73,7 @@ struct Evaluation<'a> {
 }
 
 impl Evaluation<'_> {
-    /// Runs the steps without predictors, each over its whole register.
+    /// Computes the nodes that depend on no predictor, and fills the `width` places of their registers with each value.
     #[inline(always)]
     fn prepare(&self, registers: &mut [f64], width: usize) {
         for (k, step) in self.tape.steps[..self.tape.once].iter().enumerate() {

@@ -31,8 +31,8 @@ pub(crate) struct Ties {
 struct Cycle(usize);
 
 impl Ties {
-    /// Substitutes ties into a formula. Returns [`Error::Formula`] for an expression that cannot be read, and
-    /// [`Error::Usage`] for unknown names and circles.
+    /// Replaces tied parameters of a formula by their expressions, so that only the others are fitted. Returns
+    /// [`Error::Formula`] for an expression that cannot be read, and [`Error::Usage`] for unknown names and circles.
     pub fn new(whole: &Formula, ties: &[Tie]) -> Result<Ties> {
         let names = whole.parameters();
         let expressions: Vec<Option<Parsed>> = (0..names.len())
@@ -73,7 +73,7 @@ impl Ties {
         Ok(Ties { formula, kept, tied, tape })
     }
 
-    /// Returns the tied parameters and their derivatives by the others, (tied, 1 + kept).
+    /// Computes the tied parameters and their derivatives by the kept ones from the values of those: (tied, 1 + kept).
     pub fn evaluate(&self, kept: &[f64]) -> Vec<f64> {
         let mut output = vec![0.0; self.tied.len() * (1 + self.kept.len())];
         self.tape.evaluate(1, &[], kept, &mut output);
@@ -81,7 +81,8 @@ impl Ties {
     }
 }
 
-/// Parses the expression of a tie. The formula's parameters are its predictors, so that any other name is a parameter.
+/// Parses the expression of a tie, in which names are parameters of the formula; fails on other names. The formula's
+/// parameters are its predictors, so that any other name is a parameter.
 fn expression(whole: &Formula, tie: &Tie) -> Result<Parsed> {
     let names = whole.parameters();
     let tied = &names[tie.parameter];
@@ -98,7 +99,7 @@ fn expression(whole: &Formula, tie: &Tie) -> Result<Parsed> {
     }
 }
 
-/// Adds the name of a tied parameter to the error of its expression.
+/// Puts "in the tie of `NAME`" in front of the message of a formula error; returns other errors unchanged.
 fn in_tie(error: Error, tied: &str) -> Error {
     match error {
         Error::Formula { formula, column, message } => {
@@ -118,7 +119,7 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    /// Returns the node of a parameter, after those on which its expression depends.
+    /// Returns the node of parameter `p`: itself if it is kept, else its tie's expression; fails if ties form a cycle.
     fn node(&mut self, p: usize) -> Result<NodeId, Cycle> {
         if let Some(node) = self.nodes[p] {
             return Ok(node);
@@ -150,12 +151,13 @@ impl Resolver<'_> {
     }
 }
 
-/// Returns the node of a number, or of 0 for another leaf.
+/// Returns the node, in `graph`, of a leaf that is a number; 0 for another leaf.
 fn leaf_number(graph: &mut Graph, leaf: Node) -> NodeId {
     graph.number(if let Node::Number(bits) = leaf { f64::from_bits(bits) } else { 0.0 })
 }
 
-/// Copies a node and its operands into another graph, with other leaves.
+/// Copies the expression of node `root` into another graph and returns its node there; `leaf` replaces numbers,
+/// predictors and parameters.
 fn import(graph: &mut Graph, source: &Graph, root: NodeId, leaf: &mut dyn FnMut(&mut Graph, Node) -> NodeId) -> NodeId {
     let mut found: Vec<NodeId> = Vec::with_capacity(root.0 + 1);
     for k in 0..=root.0 {

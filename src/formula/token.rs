@@ -13,7 +13,7 @@ pub enum Token {
 }
 
 impl Token {
-    /// Names the token in an error message.
+    /// Returns the token in words, such as "the number 2" or "`x`", for an error message.
     pub fn describe(&self) -> String {
         match self {
             Token::Number(x) => format!("the number {x}"),
@@ -31,12 +31,12 @@ pub struct Complaint {
     pub message: String,
 }
 
-/// Returns a complaint about the character `at`.
+/// Returns an error about the character number `at` of the formula, counted from 0.
 pub fn complain<T>(at: usize, message: impl Into<String>) -> Result<T, Complaint> {
     Err(Complaint { at, message: message.into() })
 }
 
-/// Returns the tokens of `text` with their places, in characters. The last is [`Token::End`].
+/// Splits a formula into tokens with their positions in characters, ended by `End`; fails on a meaningless character.
 pub fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
     let letters: Vec<char> = text.chars().collect();
     let mut found = Vec::new();
@@ -76,7 +76,8 @@ const SUPERSCRIPTS: &str = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ";
 /// The plain character of each superscript.
 const PLAIN: &str = "0123456789+-n";
 
-/// Returns the message that the first of `letters` has no meaning, and what to write instead.
+/// Returns the message that the first of `letters` has no meaning in a formula, and what to write instead if that is
+/// known.
 fn meaningless(letters: &[char]) -> String {
     let plain = |letter: &char| SUPERSCRIPTS.chars().zip(PLAIN.chars()).find(|(raised, _)| raised == letter);
     let power: String = letters.iter().map_while(plain).map(|(_, plain)| plain).collect();
@@ -92,8 +93,8 @@ fn meaningless(letters: &[char]) -> String {
     format!("write {instead} instead of `{}`", letters.iter().take(power.len().max(1)).collect::<String>())
 }
 
-/// Returns the number at a place and its length: digits, a point, an exponent. A letter directly after it is an error:
-/// `2x` is not a product.
+/// Reads the number at index `at` and returns its token and its length in characters; fails if a name follows it
+/// directly. A letter directly after it is an error: `2x` is not a product.
 fn number(letters: &[char], at: usize) -> Result<(Token, usize), Complaint> {
     let is_digit = |k: usize| letters.get(k).is_some_and(char::is_ascii_digit);
     let mut end = at;

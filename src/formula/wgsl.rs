@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use super::graph::{Graph, Node, NodeId};
 
-/// Returns the function `fill` of a [`Custom`](crate::recording::Custom) stage, which writes each output to its row.
+/// Returns the WGSL function `fill` of a [`Custom`](crate::recording::Custom) stage, which computes all `outputs` at
+/// one point.
 pub fn fill(graph: &Graph, outputs: &[NodeId], predictors: usize, parameters: usize) -> String {
     let rows = outputs.len();
     let kind = if predictors == 1 { "f32".to_owned() } else { format!("array<f32, {predictors}>") };
@@ -22,7 +23,7 @@ pub fn fill(graph: &Graph, outputs: &[NodeId], predictors: usize, parameters: us
     text + "}\n"
 }
 
-/// Returns the expression of a node.
+/// Returns the WGSL expression of a node, in which its operands are variables `n0`, `n1`, ….
 fn expression(node: Node, predictors: usize) -> String {
     match node {
         Node::Number(bits) => literal(f64::from_bits(bits)),
@@ -40,7 +41,8 @@ fn expression(node: Node, predictors: usize) -> String {
     }
 }
 
-/// Returns a power as a product of squares. Large powers repeat factors in the text; compilers share them.
+/// Returns the WGSL expression of aⁿ as a product of repeated squares. Large powers repeat factors in the text;
+/// compilers share them.
 fn power(a: NodeId, n: i32) -> String {
     let mut factors = Vec::new();
     let (mut square, mut left) = (format!("n{}", a.0), n.unsigned_abs());
@@ -55,8 +57,8 @@ fn power(a: NodeId, n: i32) -> String {
     if n < 0 { format!("1.0 / ({product})") } else { product }
 }
 
-/// Returns the nearest number of f32. Numbers beyond its range become its largest, because WGSL has no infinite
-/// literals.
+/// Returns a WGSL literal of the f32 nearest to a number, clamped to the range of f32. Numbers beyond its range become
+/// its largest, because WGSL has no infinite literals.
 fn literal(value: f64) -> String {
     let limit = f64::from(f32::MAX);
     format!("{:?}f", value.clamp(-limit, limit) as f32)

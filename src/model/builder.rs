@@ -52,13 +52,14 @@ impl Default for SpectralModelBuilder {
 }
 
 impl SpectralModelBuilder {
-    /// Adds an arm with default settings. A single arm may be called "" when the spectra's arrays carry no arm's name.
+    /// Adds an arm (one spectrograph channel) to the model: its name in the files of spectra, and its emulator. A
+    /// single arm may be called "" when the spectra's arrays carry no arm's name.
     #[must_use]
     pub fn arm(self, name: impl Into<String>, emulator: Emulator) -> Self {
         self.add_arm(Arm::new(name, emulator))
     }
 
-    /// Adds an arm.
+    /// Adds an arm (one spectrograph channel) with its own range, interpolation, continuum and line spread.
     #[must_use]
     pub fn add_arm(mut self, arm: Arm) -> Self {
         self.arms.push(arm);
@@ -72,64 +73,65 @@ impl SpectralModelBuilder {
         self
     }
 
-    /// Adds ln det C − Σ ln ivar to the objective (rvspecfit's −2 ln L).
+    /// Sets whether the objective also has ln det C − Σ ln ivar of the continuum terms (rvspecfit's −2 ln L).
     #[must_use]
     pub fn marginalise(mut self, marginalise: bool) -> Self {
         self.marginalise = marginalise;
         self
     }
 
-    /// Starts outside the bounds are moved onto them and flagged, instead of refused.
+    /// Sets whether a start outside its bounds is moved onto the nearer one and flagged, instead of refused.
     #[must_use]
     pub fn clip_starts(mut self, clip: bool) -> Self {
         self.clip_starts = clip;
         self
     }
 
-    /// Frees the velocity inside a range, km/s, positive = receding. Without it the spectra are at rest.
+    /// Makes the radial velocity a free parameter with these bounds, km/s, positive = receding. Without it the spectra
+    /// are at rest.
     #[must_use]
     pub fn velocity(mut self, range: RangeInclusive<f64>) -> Self {
         self.velocity = VelocitySetting::Range(*range.start(), *range.end());
         self
     }
 
-    /// Fixes the velocity, km/s.
+    /// Holds the radial velocity at this value, km/s, instead of fitting it.
     #[must_use]
     pub fn fixed_velocity(mut self, velocity: f64) -> Self {
         self.velocity = VelocitySetting::Fixed(velocity);
         self
     }
 
-    /// Frees the projected rotation velocity inside a range, km/s. Without it nothing rotates.
+    /// Makes the projected rotation velocity a free parameter with these bounds, km/s. Without it nothing rotates.
     #[must_use]
     pub fn vsini(mut self, range: RangeInclusive<f64>) -> Self {
         self.vsini = VelocitySetting::Range(*range.start(), *range.end());
         self
     }
 
-    /// Fixes the projected rotation velocity, km/s.
+    /// Holds the projected rotation velocity at this value, km/s; 0 leaves rotation out.
     #[must_use]
     pub fn fixed_vsini(mut self, vsini: f64) -> Self {
         self.vsini = VelocitySetting::Fixed(vsini);
         self
     }
 
-    /// Sets what is known of a label: its start, bounds, prior, fixed value or tie. Also sets start and prior of
-    /// "velocity" and "vsini", where they are free.
+    /// Sets the start, bounds, prior, fixed value or tie of an emulator's label, in physical units, or start and prior
+    /// of a free velocity or vsini.
     #[must_use]
     pub fn label(mut self, name: impl Into<String>, settings: LabelSettings) -> Self {
         self.labels.insert(name.into(), settings);
         self
     }
 
-    /// Masks and floors.
+    /// Sets masked wavelength intervals, the error floor, and what is done with pixels whose flux is not finite.
     #[must_use]
     pub fn spectra(mut self, settings: SpectraSettings) -> Self {
         self.spectra = settings;
         self
     }
 
-    /// Checks all settings and builds the model.
+    /// Checks all settings and makes the model, or returns an error that names the first wrong one.
     ///
     /// # Errors
     /// Returns [`Error::Model`], [`Error::BadBounds`] or [`Error::BadWavelength`] for settings that make no sense. They
@@ -169,7 +171,8 @@ impl SpectralModelBuilder {
         })
     }
 
-    /// Fails for names that are used twice, or that nothing has.
+    /// Fails if there is no arm, two arms share a name, a label is called velocity or vsini, or settings name an
+    /// unknown label.
     fn check_names(&self) -> Result<()> {
         if self.arms.is_empty() {
             return Err(Error::Model("no arm".into()));
@@ -219,7 +222,7 @@ impl SpectralModelBuilder {
         Ok(())
     }
 
-    /// Checks the velocity and adds its parameter if it is free.
+    /// Checks that the velocity is within ±30,000 km/s; if it is free, appends its parameter to `parameters`.
     fn resolve_velocity(&self, labels: &Labels, parameters: &mut Vec<ModelParameter>) -> Result<Velocity> {
         // beyond this the series of atanh(v/c) is worse than the network
         const LIMIT: f64 = 30_000.0;
@@ -236,7 +239,7 @@ impl SpectralModelBuilder {
         }
     }
 
-    /// Checks vsini and adds its parameter if it is free; `None` without rotation.
+    /// Checks the limits of vsini; if it is free, appends its parameter to `parameters`; `None` if it is fixed at 0.
     fn resolve_vsini(&self, labels: &Labels, parameters: &mut Vec<ModelParameter>) -> Result<Option<Rotation>> {
         let wrong = |what: String| Err(Error::Model(format!("vsini {what} km/s is not within 0 to {MOST_VSINI}")));
         match self.vsini {
@@ -254,7 +257,8 @@ impl SpectralModelBuilder {
         }
     }
 
-    /// Checks an arm and resolves where its labels come from.
+    /// Checks the settings of an arm, and finds for each network input the parameter, fixed value or tie that supplies
+    /// it.
     fn resolve_arm(&self, arm: &Arm, labels: &Labels, parameters: &[ModelParameter]) -> Result<ModelArm> {
         let name = &arm.name;
         let wavelength = arm.emulator.wavelength();
@@ -288,8 +292,7 @@ impl SpectralModelBuilder {
     }
 }
 
-/// Adds the parameter of velocity or vsini, within `range` in km/s, with the start and the prior that `labels` has for
-/// it. Returns its index.
+/// Appends the parameter `name` (velocity or vsini), bounded by `range` in km/s, to `parameters`; returns its index.
 fn motion(
     name: &str,
     range: RangeInclusive<f64>,
@@ -319,7 +322,8 @@ fn check_continuum(arm: &str, continuum: Continuum) -> Result<()> {
     Err(Error::Model(format!("arm \"{arm}\": {} continuum terms, allowed are {low} to {high}", continuum.terms)))
 }
 
-/// Checks an arm's line spread, where `first` is the shortest wavelength (Å).
+/// Fails unless the width of an arm's line spread is positive and at most 200 template pixels; `first` is the shortest
+/// wavelength (Å).
 fn check_spread(arm: &str, spread: LineSpread, grid: &TemplateGrid, first: f64) -> Result<()> {
     // pixels: wider ones are surely a mistake, and cost more than the network
     const WIDEST: f64 = 200.0;

@@ -5,8 +5,7 @@ use pulp::NullaryFnOnce;
 use super::settings::{Continuum, ContinuumKind};
 use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower};
 
-/// Returns basis functions (terms, pixels) at `wavelength` (Å), x ∈ \[−1, 1\] linear in wavelength from `low` to
-/// `high`.
+/// Evaluates each continuum term at `wavelength` (Å): (terms, pixels), with `low` to `high` mapped to x = −1 to 1.
 pub fn basis(continuum: Continuum, wavelength: &[f64], low: f64, high: f64) -> Vec<f64> {
     let x: Vec<f64> =
         wavelength.iter().map(|w| if high > low { (w - low) / (high - low) * 2.0 - 1.0 } else { 0.0 }).collect();
@@ -33,7 +32,8 @@ fn chebyshev(term: usize, x: f64) -> f64 {
     value
 }
 
-/// Returns a term of rvspecfit's basis: 1, x, x², then n = terms − 3 Gaussians at linspace(−1, 1, n) with σ = 1/n.
+/// Evaluates term number `term` of rvspecfit's basis at x: 1, x, x², then n = terms − 3 Gaussians at linspace(−1, 1,
+/// n), σ = 1/n.
 fn rbf(term: usize, terms: usize, x: f64) -> f64 {
     if term < 3 {
         return x.powi(term as i32);
@@ -56,8 +56,8 @@ impl Orthonormal {
     pub const NONE: Orthonormal = Orthonormal { ln_det: f64::NAN, condition: f64::INFINITY };
 }
 
-/// Makes the rows (terms, pixels) orthonormal in place over the pixels where `used`. `None` when they are linearly
-/// dependent there.
+/// Makes the rows (terms, pixels) orthonormal in place over the pixels where `used`; `None` if they are linearly
+/// dependent.
 pub fn orthonormalise(rows: &mut [f64], pixels: usize, used: &[bool]) -> Option<Orthonormal> {
     let mut found = Orthonormal { ln_det: 0.0, condition: 1.0 };
     // a second pass removes what rounding left of an ill-conditioned first one
@@ -108,7 +108,8 @@ impl NullaryFnOnce for Solve<'_> {
     }
 }
 
-/// Returns Σ a b, summed in lanes: equal numbers give the same bits, wherever they lie in memory.
+/// Returns the inner product Σ a b in f64, summed in lanes: equal numbers give the same bits, wherever they lie in
+/// memory.
 pub fn dot(a: &[f64], b: &[f64]) -> f64 {
     pulp::Arch::new().dispatch(Dot(a, b))
 }
@@ -131,7 +132,8 @@ impl NullaryFnOnce for Dot<'_> {
     }
 }
 
-/// Returns the Cholesky factor of Σ_used p pᵀ and the sum of the logarithms of its diagonal.
+/// Returns the Cholesky factor of the rows' Gram matrix over used pixels, and the sum of the logarithms of its
+/// diagonal.
 fn gram_factor(rows: &[f64], pixels: usize, used: &[bool]) -> Option<(Vec<f64>, f64)> {
     let terms = rows.len() / pixels.max(1);
     let counted: Vec<f64> =

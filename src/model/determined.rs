@@ -21,7 +21,8 @@ pub struct Determined {
     pub ln_diagonal: f64,
 }
 
-/// Finds the directions of a continuum that the weights determine.
+/// Finds a basis of the combinations of continuum terms that the unmasked pixels determine, by singular values; `None`
+/// without such pixels or terms.
 ///
 /// `raw` (terms, pixels) is the basis, `weight` (at least pixels) times `scale` is √ivar, 0 where masked. The columns
 /// √ivar·p_c are scaled to unit length, and right singular vectors whose singular value is below

@@ -19,7 +19,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Returns the name of the cause in the result table.
+    /// Returns the word for this cause in the result table, such as `no_data`.
     pub const fn name(self) -> &'static str {
         match self {
             Cause::NonFiniteInput => "non_finite_input",
@@ -44,7 +44,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Returns a fault of a spectrum's own grid.
+    /// Makes the fault of a spectrum whose wavelengths are invalid or do not overlap the arm's template.
     pub fn of_grid(arm: &ModelArm, fault: &GridFault) -> Fault {
         let cause = match fault {
             GridFault::Wavelength { .. } => Cause::BadWavelength,
@@ -54,7 +54,7 @@ impl Fault {
     }
 }
 
-/// Returns the arm, for messages; nothing when it has no name.
+/// Returns `arm NAME, ` as the beginning of a message, or empty text if the arm has no name.
 pub fn place(arm: &ModelArm) -> String {
     if arm.name.is_empty() { String::new() } else { format!("arm {}, ", arm.name) }
 }

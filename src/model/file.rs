@@ -61,12 +61,12 @@ impl ModelFile {
         ModelFile::parse(path.as_ref(), text.into())
     }
 
-    /// Returns the name of each arm, and the path of its emulator as the file gives it.
+    /// Returns each arm's name and the path of its emulator as the model file writes it, relative to the file's folder.
     pub(crate) fn arm_emulators(&self) -> impl Iterator<Item = (&str, &Path)> {
         self.arms.iter().map(|arm| (arm.name.as_str(), arm.emulator.as_path()))
     }
 
-    /// Parses the text of a model file; `path` is for messages.
+    /// Parses the text of a model file (TOML) into its entries, without opening emulators; `path` is for messages.
     fn parse(path: &Path, text: String) -> Result<ModelFile> {
         let document = Document { path, text: &text };
         let table = document.parse()?;
@@ -105,7 +105,7 @@ impl ModelFile {
         })
     }
 
-    /// Leaves out all other arms.
+    /// Removes the arms that are not in `names`; fails if one of `names` is no arm of the file.
     ///
     /// # Errors
     /// Returns [`Error::Model`] for an arm that the file does not have.
@@ -128,7 +128,7 @@ impl ModelFile {
         self.builder().and_then(SpectralModelBuilder::build).map_err(|error| self.blame(error))
     }
 
-    /// Names this file in an error of its model.
+    /// Puts the path of this file in front of the message of a model or bounds error; returns other errors unchanged.
     pub fn blame(&self, error: Error) -> Error {
         let path = self.path.display();
         match error {
@@ -175,7 +175,7 @@ impl ModelFile {
         Ok(builder)
     }
 
-    /// Returns the files that the model is made from: itself, emulators and their wavelengths.
+    /// Returns the paths of the files that the model is made from: the model file, emulators and wavelength files.
     pub fn inputs(&self) -> Vec<PathBuf> {
         let folder = self.path.parent().unwrap_or(Path::new(""));
         let of_arm = |entry: &ArmEntry| [Some(PathBuf::from(&entry.emulator)), entry.wavelength.clone()];
@@ -183,7 +183,7 @@ impl ModelFile {
         [self.path.clone()].into_iter().chain(arms).collect()
     }
 
-    /// Adds to the error of a file that cannot be read which key of the model file names it.
+    /// Adds to an I/O error the key of the model file that names the unreadable file; returns other errors unchanged.
     fn of_arm(&self, error: Error, entry: &ArmEntry, key: &str) -> Error {
         match error {
             Error::Io { path, source } => {
@@ -225,7 +225,8 @@ impl ModelFile {
     }
 }
 
-/// Returns whether labels have the names `label1`, `label2`, …, which they have before they are given any.
+/// Returns whether there are labels and all are called `label0`, `label1`, …, which means that the network's file gives
+/// no names.
 fn names_are_numbers(names: &[String]) -> bool {
     let number = |name: &String| name.strip_prefix("label").is_some_and(|n| n.parse::<u32>().is_ok());
     !names.is_empty() && names.iter().all(number)

@@ -22,7 +22,7 @@ pub(super) enum Setting {
 }
 
 impl Setting {
-    /// Returns the number or the column; the other is `None`.
+    /// Returns (number, `None`) for a number and (`None`, name) for a column.
     pub fn split(self) -> (Option<f64>, Option<String>) {
         match self {
             Setting::Number(x) => (Some(x), None),
@@ -39,7 +39,7 @@ pub(super) struct Document<'a> {
 }
 
 impl Document<'_> {
-    /// Parses the whole file as a table.
+    /// Parses the whole file as a TOML table; a syntax error names the file and the line.
     pub fn parse(&self) -> Result<Spanned<DeTable<'_>>> {
         DeTable::parse(self.text).map_err(|error| match error.span() {
             Some(span) => self.error(span, error.message().replace('\n', ", ")),
@@ -47,12 +47,12 @@ impl Document<'_> {
         })
     }
 
-    /// Returns an error at a place of the file.
+    /// Makes a model error whose message begins with the file's path and the line of `span`.
     pub fn error(&self, span: Range<usize>, message: impl std::fmt::Display) -> Error {
         Error::Model(format!("{}: {message}", self.place(span)))
     }
 
-    /// Returns the path of the file and the line number of a span, for messages.
+    /// Returns `PATH, line N` for a byte range of the text, for messages.
     fn place(&self, span: Range<usize>) -> String {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         format!("{}, line {}", self.path.display(), before.matches('\n').count() + 1)
@@ -68,12 +68,13 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// Returns the top of the file.
+    /// Makes the section that is the whole file, whose keys have no prefix in messages.
     pub fn top(document: Document<'a>, table: &'a Spanned<DeTable<'a>>) -> Section<'a> {
         Section { document, key: String::new(), table: table.get_ref(), span: table.span() }
     }
 
-    /// Fails if there is a key that is none of `known`. The error names these, first the one that may have been meant.
+    /// Fails, with a suggestion, if the section has a key that is not in `known`. The error names these, first the one
+    /// that may have been meant.
     pub fn only(&self, known: &[&str]) -> Result<()> {
         for key in self.table.keys() {
             let name = key.get_ref().as_ref();
@@ -96,24 +97,25 @@ impl<'a> Section<'a> {
         self.table.get(name).is_some()
     }
 
-    /// Returns the full name of a key.
+    /// Returns a key's name with the section's in front, such as `continuum.terms`, for messages.
     pub fn full(&self, name: &str) -> String {
         if self.key.is_empty() { name.to_string() } else { format!("{}.{name}", self.key) }
     }
 
-    /// Returns an error about a key of this table.
+    /// Makes an error whose message begins with the file, the line and the full name of this key.
     pub fn error(&self, name: &str, message: impl std::fmt::Display) -> Error {
         self.document.error(self.key_span(name), format!("`{}` {message}", self.full(name)))
     }
 
-    /// Returns the sub-table `name`, or `None`.
+    /// Returns the sub-table under this key; `None` if the key is absent, an error if its value is no table.
     pub fn section(&self, name: &str) -> Result<Option<Section<'a>>> {
         let Some(value) = self.table.get(name) else { return Ok(None) };
         let table = value.get_ref().as_table().ok_or_else(|| self.expected(name, value, "a table"))?;
         Ok(Some(Section { document: self.document, key: self.full(name), table, span: self.key_span(name) }))
     }
 
-    /// Returns the array of tables `name`; empty when absent. They are called `name[1]`, `name[2]`, ….
+    /// Returns the tables under `[[name]]`, in the file's order; empty if the key is absent, an error if its value is
+    /// no array of tables. They are called `name[1]`, `name[2]`, ….
     pub fn sections(&self, name: &str) -> Result<Vec<Section<'a>>> {
         let Some(value) = self.table.get(name) else { return Ok(Vec::new()) };
         let expected = || self.expected(name, value, &format!("an array of tables: [[{name}]]"));
@@ -131,7 +133,7 @@ impl<'a> Section<'a> {
             .collect()
     }
 
-    /// Returns the value of a key, or the error that it is missing.
+    /// Returns `value`, what was read of the key `name`; if it is `None`, an error that the key is missing.
     pub fn required<T>(&self, name: &str, value: Option<T>) -> Result<T> {
         value.ok_or_else(|| self.document.error(self.span.clone(), format!("`{}` is missing", self.full(name))))
     }
@@ -146,17 +148,19 @@ impl<'a> Section<'a> {
         self.read(name, "true or false", |value| value.as_bool())
     }
 
-    /// Reads a finite number, integer or not.
+    /// Reads an optional finite number, integer or not; `None` if the key is absent, an error for any other value.
     pub fn number(&self, name: &str) -> Result<Option<f64>> {
         self.read(name, "a finite number", number)
     }
 
-    /// Reads a finite number or `{ column = "NAME" }`.
+    /// Reads an optional finite number or `{ column = "NAME" }`; `None` if the key is absent, an error for any other
+    /// value.
     pub fn setting(&self, name: &str) -> Result<Option<Setting>> {
         self.read(name, "a finite number or { column = \"NAME\" }", |value| setting(value, number))
     }
 
-    /// Reads `[low, high]`, each a finite number or `{ column = "NAME" }`; two numbers are in order.
+    /// Reads an optional `[low, high]`, each a finite number or `{ column = "NAME" }`; fails if two numbers are not low
+    /// ≤ high.
     pub fn settings(&self, name: &str) -> Result<Option<(Setting, Setting)>> {
         let found = self.read(name, "[low, high], finite numbers or { column = \"NAME\" }", setting_pair)?;
         if let Some((low, high)) = &found {
@@ -166,19 +170,20 @@ impl<'a> Section<'a> {
         Ok(found)
     }
 
-    /// Reads an integer in a range.
+    /// Reads an optional integer; `None` if the key is absent, an error if its value is not an integer in `allowed`.
     pub fn integer(&self, name: &str, allowed: std::ops::RangeInclusive<usize>) -> Result<Option<usize>> {
         let expectation = format!("an integer from {} to {}", allowed.start(), allowed.end());
         self.read(name, &expectation, |value| integer(value).filter(|n| allowed.contains(n)))
     }
 
-    /// Reads `[low, high]`, finite and low ≤ high; [`Error::BadBounds`] otherwise.
+    /// Reads an optional `[low, high]`; `None` if the key is absent, [`Error::BadBounds`] unless both are finite and
+    /// low ≤ high.
     pub fn interval(&self, name: &str) -> Result<Option<(f64, f64)>> {
         let Some((low, high)) = self.read(name, "[low, high], two finite numbers", pair)? else { return Ok(None) };
         self.ordered(name, low, high)
     }
 
-    /// Reads `[[low, high], …]`; empty when absent.
+    /// Reads an array of intervals `[[low, high], …]`, each finite and low ≤ high; empty if the key is absent.
     pub fn intervals(&self, name: &str) -> Result<Vec<(f64, f64)>> {
         let all = self
             .read(name, "[[low, high], …]", |value| value.as_array()?.iter().map(|v| pair(v.get_ref())).collect())?;
@@ -196,7 +201,8 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// Reads one of a few words.
+    /// Reads an optional string and returns the value paired with it in `choices`; an error that lists the words if it
+    /// is none of them.
     pub fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<Option<T>> {
         let words: Vec<_> = choices.iter().map(|(word, _)| format!("\"{word}\"")).collect();
         self.read(name, &words.join(" or "), |value| {
@@ -205,24 +211,27 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// Parses one of `names`.
+    /// Reads an optional string and parses it as T; `None` if the key is absent, an error that lists `names` if parsing
+    /// fails.
     pub fn parsed<T: FromStr>(&self, name: &str, names: &[&str]) -> Result<Option<T>> {
         let words: Vec<_> = names.iter().map(|word| format!("\"{word}\"")).collect();
         self.read(name, &words.join(" or "), |value| value.as_str()?.parse().ok())
     }
 
-    /// Returns whether the key's value is a table.
+    /// Returns whether the key is there and its value is a table.
     pub fn is_table(&self, name: &str) -> bool {
         self.table.get(name).is_some_and(|value| value.get_ref().is_table())
     }
 
-    /// Reads an optional key with `get`; where `get` returns `None`, the error says what was expected.
+    /// Reads a key's value with `get`; `None` if the key is absent, an error that says what was expected if `get`
+    /// returns `None`.
     fn read<T>(&self, name: &str, expectation: &str, get: impl Fn(&'a DeValue<'a>) -> Option<T>) -> Result<Option<T>> {
         let Some(value) = self.table.get(name) else { return Ok(None) };
         get(value.get_ref()).map(Some).ok_or_else(|| self.expected(name, value, expectation))
     }
 
-    /// Returns two bounds if they are finite and in order, else an error with their place in the file.
+    /// Returns `Some` of both bounds if they are finite and lower ≤ upper, else [`Error::BadBounds`] with file, line
+    /// and key.
     fn ordered(&self, name: &str, lower: f64, upper: f64) -> Result<Option<(f64, f64)>> {
         if lower.is_finite() && upper.is_finite() && lower <= upper {
             return Ok(Some((lower, upper)));
@@ -231,7 +240,8 @@ impl<'a> Section<'a> {
         Err(Error::BadBounds { parameter, lower, upper })
     }
 
-    /// Returns an error that says what a key's value must be, and quotes it or names its type.
+    /// Makes the error that a key's value must be `expectation`, which quotes a short value and names the type of a
+    /// long one.
     fn expected(&self, name: &str, value: &Value<'_>, expectation: &str) -> Error {
         let found = self.document.text.get(value.span()).unwrap_or_default();
         let found = if found.len() > 40 || found.contains('\n') { value.get_ref().type_str() } else { found };
@@ -255,7 +265,8 @@ fn number(value: &DeValue<'_>) -> Option<f64> {
     any_number(value).filter(|x| x.is_finite())
 }
 
-/// Reads a number; NaN and infinities, too, because [`Section::ordered`] has a name for what is wrong with them.
+/// Reads a number, NaN and infinities included, which [`Section::ordered`] refuses with a better message; `None` for
+/// other types.
 fn any_number(value: &DeValue<'_>) -> Option<f64> {
     match value {
         DeValue::Float(float) => float.as_str().parse().ok(),
@@ -271,13 +282,13 @@ fn setting(value: &DeValue<'_>, number: fn(&DeValue<'_>) -> Option<f64>) -> Opti
     (table.len() == 1).then(|| Setting::Column(column.to_string()))
 }
 
-/// Reads `[low, high]`, two numbers.
+/// Reads an array of two numbers, NaN and infinities included; `None` for anything else.
 fn pair(value: &DeValue<'_>) -> Option<(f64, f64)> {
     let [low, high] = &value.as_array()?[..] else { return None };
     Some((any_number(low.get_ref())?, any_number(high.get_ref())?))
 }
 
-/// Reads `[low, high]`, each a number or a column.
+/// Reads an array of two, each a number or `{ column = "NAME" }`; `None` for anything else.
 fn setting_pair(value: &DeValue<'_>) -> Option<(Setting, Setting)> {
     let [low, high] = &value.as_array()?[..] else { return None };
     Some((setting(low.get_ref(), any_number)?, setting(high.get_ref(), any_number)?))

@@ -20,12 +20,13 @@ pub struct Labels<'a> {
 }
 
 impl Labels<'_> {
-    /// Returns the settings of a label, or the default ones if the user gave none.
+    /// Returns a copy of the user's settings of a label, or the default ones if there are none.
     fn of(&self, name: &str) -> LabelSettings {
         self.settings.get(name).cloned().unwrap_or_default()
     }
 
-    /// Makes the label's parameter, shared between arms, unless it is fixed or tied.
+    /// Appends a label's parameter to `parameters`, unless it is fixed or tied; if another arm has, narrows its bounds
+    /// instead.
     pub fn declare(&self, label: &Label, parameters: &mut Vec<ModelParameter>) -> Result<()> {
         let settings = self.of(&label.name);
         if settings.fixed.is_some() || settings.tied.is_some() {
@@ -61,7 +62,8 @@ impl Labels<'_> {
         Ok(())
     }
 
-    /// Makes a parameter with its bounds; checks its start and its prior.
+    /// Makes a parameter from its scaling, physical bounds and settings; fails on a start out of bounds or a prior
+    /// without σ > 0.
     pub fn parameter(
         &self,
         solver: Parameter,
@@ -89,7 +91,7 @@ impl Labels<'_> {
         Ok(ModelParameter { solver, lower, upper, start, prior, columns })
     }
 
-    /// Returns the settings of velocity or vsini, whose bounds are said elsewhere.
+    /// Returns the settings of velocity or vsini; fails unless they are a start and a prior alone.
     pub fn motion(&self, name: &str) -> Result<LabelSettings> {
         let settings = self.of(name);
         let LabelColumns { lower, upper, .. } = &settings.columns;
@@ -100,7 +102,8 @@ impl Labels<'_> {
         Ok(settings)
     }
 
-    /// Returns the source of the label's value; every parameter has been declared.
+    /// Returns where a network input comes from: a parameter's index, a fixed value, or the linear combination of its
+    /// tie.
     pub fn source(&self, label: &Label, parameters: &[ModelParameter]) -> Result<Source> {
         let settings = self.of(&label.name);
         if let Some(value) = settings.fixed {
@@ -133,7 +136,7 @@ impl Labels<'_> {
     }
 }
 
-/// Returns the physical bounds: the training range where the settings have none, or a column.
+/// Returns a label's physical bounds: those of its settings, or its training range where these give none or a column.
 fn bounds(label: &Label, settings: &LabelSettings) -> (f64, f64) {
     let (lower, upper) = settings.bounds.unwrap_or((label.min, label.max));
     let or = |said: f64, column: &Option<String>, range: f64| if column.is_some() { range } else { said };
@@ -141,7 +144,7 @@ fn bounds(label: &Label, settings: &LabelSettings) -> (f64, f64) {
     (or(lower, low, label.min), or(upper, high, label.max))
 }
 
-/// Fails for a fixed or tied label with settings that it cannot have.
+/// Fails if a fixed or tied label also has a start, bounds or a prior, or if its fixed value is impossible.
 fn check_known(label: &Label, settings: &LabelSettings) -> Result<()> {
     let LabelSettings { start, bounds, fixed, tied, prior, columns } = settings;
     let more = start.is_some() || bounds.is_some() || prior.is_some() || *columns != LabelColumns::default();

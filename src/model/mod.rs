@@ -69,7 +69,8 @@ pub(crate) struct ModelArm {
 }
 
 impl ModelArm {
-    /// Returns the parameters of the template's tangents, in the order of its rows.
+    /// Returns the indices of the parameters by which the arm's template is differentiated, in the order of its
+    /// derivative rows.
     pub fn tangents(&self) -> Vec<usize> {
         tangents(&self.inputs)
     }
@@ -92,7 +93,7 @@ pub(crate) struct ModelParameter {
 }
 
 impl ModelParameter {
-    /// Returns the physical bounds.
+    /// Returns the parameter's lower to upper bound, in physical units.
     pub fn bounds(&self) -> RangeInclusive<f64> {
         self.lower..=self.upper
     }
@@ -130,7 +131,7 @@ impl ModelParameter {
         self.lower == self.upper
     }
 
-    /// Returns the limits that hold where no column gives others.
+    /// Returns the model's own bounds, start and prior of the parameter, for spectra whose columns give no others.
     pub fn limits(&self) -> Limits {
         let ModelParameter { lower, upper, start, prior, .. } = *self;
         Limits { lower, upper, start, prior }
@@ -138,17 +139,17 @@ impl ModelParameter {
 }
 
 impl SpectralModel {
-    /// Starts a model.
+    /// Returns a builder without arms, on which a model's settings are made before `build`.
     pub fn builder() -> SpectralModelBuilder {
         SpectralModelBuilder::default()
     }
 
-    /// Names of the free parameters, in the order of the table's columns.
+    /// Returns the names of the free parameters, in the order of the result table's columns.
     pub fn parameters(&self) -> Vec<String> {
         self.parameters.iter().map(|p| p.solver.name.clone()).collect()
     }
 
-    /// Returns the physical bounds of each free parameter.
+    /// Returns (lower, upper) of each free parameter, in physical units, in the order of `parameters`.
     pub fn bounds(&self) -> Vec<(f64, f64)> {
         self.parameters.iter().map(|p| (p.lower, p.upper)).collect()
     }
@@ -158,13 +159,13 @@ impl SpectralModel {
         self.arms.iter().map(|arm| (arm.name.as_str(), arm.emulator.as_ref()))
     }
 
-    /// Returns each arm's name, with the source and the hash of its emulator.
+    /// Returns the name, the emulator's source (path or given name) and its SHA-256 of each arm.
     pub fn emulators(&self) -> Vec<(String, String, String)> {
         let arms = self.arms.iter();
         arms.map(|a| (a.name.clone(), a.emulator.source().to_string(), a.emulator.hash().to_string())).collect()
     }
 
-    /// Returns all that the model says beside its emulators, as text that tells it from other models.
+    /// Returns all settings except the emulators' contents as text, so that runs of different models can be told apart.
     #[cfg(feature = "files")]
     pub(crate) fn settings(&self) -> String {
         let SpectralModel { arms, parameters, velocity, vsini, marginalise, clip_starts, spectra } = self;
@@ -175,17 +176,17 @@ impl SpectralModel {
         text
     }
 
-    /// Returns the parameter of the velocity, where it is free.
+    /// Returns the index of the velocity's parameter; `None` if the velocity is fixed.
     pub(crate) fn free_velocity(&self) -> Option<usize> {
         if let Velocity::Parameter(p) = self.velocity { Some(p) } else { None }
     }
 
-    /// Returns the parameter of vsini, where it is free.
+    /// Returns the index of the parameter of vsini; `None` if vsini is fixed or the model has no rotation.
     pub(crate) fn free_vsini(&self) -> Option<usize> {
         if let Some(Rotation::Parameter { parameter, .. }) = self.vsini { Some(parameter) } else { None }
     }
 
-    /// Returns the parameter of each row after the value at an arm's pixels: velocity, vsini, labels.
+    /// Returns the parameter index of each derivative row at an arm's pixels: velocity and vsini if free, then labels.
     pub(crate) fn columns(&self, arm: &ModelArm) -> Vec<usize> {
         self.free_velocity().into_iter().chain(self.free_vsini()).chain(arm.tangents()).collect()
     }

@@ -26,12 +26,13 @@ impl Objective for SpectralObjective {
 }
 
 impl SpectralObjective {
-    /// Records linearisations.
+    /// Records the computing stages of χ², penalty and ln det C with derivatives, for a solver that needs them.
     pub fn new(model: &SpectralModel, layout: &[ArmLayout], precision: Precision) -> SpectralObjective {
         SpectralObjective::recorded(model, layout, precision, false)
     }
 
-    /// Records the stages of a model: the prior with the emulators' hulls, then each arm's template and spectrum.
+    /// Records the computing stages of a model: the prior with the hull penalties, then each arm's template and
+    /// comparison with data.
     fn recorded(
         model: &SpectralModel,
         layout: &[ArmLayout],
@@ -53,23 +54,23 @@ impl SpectralObjective {
         SpectralObjective { recording: Arc::new(recording), arms, hull_weights: buffer }
     }
 
-    /// Returns the recording of this objective's own populations, which share what devices make of it.
+    /// Returns the recorded stages, shared by all populations of this objective, so that devices compile them once.
     pub fn recording(&self) -> &Arc<Recording> {
         &self.recording
     }
 
-    /// Returns the number of pixels of an arm's rows, padding included.
+    /// Returns the length of an arm's pixel rows, padding included.
     pub fn pixels(&self, arm: &ArmBuffers) -> usize {
         self.recording.block(arm.data).length
     }
 
-    /// Records evaluations of χ², penalty and ln det C, without derivatives.
+    /// Records the computing stages of χ², penalty and ln det C without derivatives, for a solver that needs none.
     pub fn evaluation(model: &SpectralModel, layout: &[ArmLayout], precision: Precision) -> SpectralObjective {
         SpectralObjective::recorded(model, layout, precision, true)
     }
 }
 
-/// Returns the hulls of the arm's training labels, with the network inputs that are their axes.
+/// Returns the facets of each training hull of an arm's emulator, with the network inputs that are its axes.
 fn hulls(arm: &ModelArm) -> Vec<HullRow> {
     let rows = arm.emulator.hulls().iter().map(|hull| HullRow {
         labels: hull.axes.iter().map(|&axis| arm.inputs[axis].clone()).collect(),
@@ -78,19 +79,20 @@ fn hulls(arm: &ModelArm) -> Vec<HullRow> {
     rows.collect()
 }
 
-/// Returns the weight √(10 n) of each hull, n all pixels of its arm, masked ones too (rvspecfit's penalty); `pixels` by
-/// arm.
+/// Returns the penalty weight √(10 n) of each hull, n being its arm's number of pixels in `pixels`, masked ones
+/// included.
 pub fn hull_weights(model: &SpectralModel, pixels: &[usize]) -> Vec<f64> {
     let of_arm = |(arm, n): (&ModelArm, &usize)| vec![(10.0 * *n as f64).sqrt(); arm.emulator.hulls().len()];
     model.arms.iter().zip(pixels).flat_map(of_arm).collect()
 }
 
-/// Wraps numbers as shared f32 values of a recording.
+/// Wraps f32 numbers as shared contents of a constant buffer.
 fn floats(values: Vec<f32>) -> Values {
     Values::F32(values.into())
 }
 
-/// Records the stages from the labels to the rows of the template, and returns these.
+/// Records the stages that turn parameters into an arm's template: network inputs, then the network; returns the
+/// template's rows.
 fn record_template(recording: &mut Recording, arm: &ModelArm) -> Rows {
     let derivatives = !recording.values_only;
     let rows = if derivatives { 1 + arm.tangents().len() } else { 1 };
@@ -105,7 +107,7 @@ fn record_template(recording: &mut Recording, arm: &ModelArm) -> Rows {
     }
 }
 
-/// Records a network of dense layers, and returns the rows of the template.
+/// Records the stages of a network of dense layers whose inputs are `labels`; returns the rows of the template.
 fn record_dense(recording: &mut Recording, arm: &ModelArm, layers: &[Layer], labels: Rows) -> Rows {
     let Rows { buffer: mut input, rows, columns: mut inner } = labels;
     for (k, layer) in layers.iter().enumerate() {
@@ -137,7 +139,7 @@ fn record_dense(recording: &mut Recording, arm: &ModelArm, layers: &[Layer], lab
     Rows { buffer: input, rows, columns: inner }
 }
 
-/// Returns whether f16 has such numbers.
+/// Returns whether every value stays finite when rounded to f16.
 fn fit_halves(values: &[f32]) -> bool {
     values.iter().all(|x| half::f16::from_f32(*x).is_finite())
 }
@@ -149,7 +151,7 @@ fn extended(values: &[f32], columns: usize) -> Vec<f32> {
     out
 }
 
-/// Records a network per pixel, and returns the rows of the template.
+/// Records the stage of an emulator with one small network per pixel; returns the rows of the template.
 fn record_per_pixel(recording: &mut Recording, arm: &ModelArm, input: Rows) -> Rows {
     let Network::PerPixel { hidden, w0, b0, w1, b1 } = &arm.emulator.network else { return input };
     let Rows { buffer: input, rows, columns: input_stride } = input;

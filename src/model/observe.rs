@@ -40,7 +40,8 @@ pub struct ArmBuffers {
 }
 
 impl ArmBuffers {
-    /// Records the buffers of the data; `grid` is the scope of the wavelength grid.
+    /// Allocates the buffers of an arm's data, weights and sampling of `pixels` pixels; `grid` is the scope of those of
+    /// wavelength.
     fn record(
         recording: &mut Recording,
         name: &dyn Fn(&str) -> String,
@@ -70,7 +71,8 @@ pub(super) struct Rows {
     pub columns: usize,
 }
 
-/// Records the stages from the rows of the template to the member's sums.
+/// Records the stages that turn an arm's template into the sums of the fit: broadening, sampling, resolution,
+/// continuum, normal equations.
 pub fn record_spectrum(
     recording: &mut Recording,
     model: &SpectralModel,
@@ -100,7 +102,8 @@ pub fn record_spectrum(
     buffers
 }
 
-/// Records the rotation, then the line spread on the template's pixels, and returns the rows.
+/// Records rotation and then line spread on the template's own pixels, where the model has them; returns the rows that
+/// result.
 fn record_broadening(
     recording: &mut Recording,
     model: &SpectralModel,
@@ -127,7 +130,7 @@ fn record_broadening(
     template
 }
 
-/// Records the interpolation of the template at the spectrum's pixels, and returns the rows there.
+/// Records the Doppler shift and interpolation of the template to the spectrum's pixels; returns the rows there.
 fn record_sampling(
     recording: &mut Recording,
     model: &SpectralModel,
@@ -164,7 +167,7 @@ fn record_sampling(
     Rows { buffer: output, rows, columns: pixels }
 }
 
-/// Records the product of a banded matrix with all rows, and returns the rows of the result.
+/// Records the product of a banded matrix of so many diagonals with each row; returns the rows of the result.
 fn record_matrix(recording: &mut Recording, name: String, input: Rows, diagonals: usize, matrix: BufferId) -> Rows {
     let Rows { buffer, rows, columns } = input;
     let output = recording.buffer(name, Scope::Member, Kind::Float, rows * columns);
@@ -172,8 +175,8 @@ fn record_matrix(recording: &mut Recording, name: String, input: Rows, diagonals
     Rows { buffer: output, ..input }
 }
 
-/// Appends the stages of the continuum, if the arm has one, and of the normal equations. `grid` is the scope of the
-/// continuum basis.
+/// Records the continuum fit, if the arm has a continuum, and the sums of χ² and the normal equations over pixels.
+/// `grid` is the scope of the continuum basis.
 fn record_sums(
     recording: &mut Recording,
     model: &SpectralModel,

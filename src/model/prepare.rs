@@ -42,13 +42,13 @@ pub struct PreparedArm {
 }
 
 impl PreparedArm {
-    /// Returns the basis (terms, padded) to which `transform` and `continuum` belong: its own, or the grid's.
+    /// Returns the continuum basis (terms, padded) that the spectrum's coefficients belong to: its own, or the grid's.
     pub fn basis<'a>(&'a self, sampling: &'a Sampling) -> &'a [f32] {
         if self.basis.is_empty() { &sampling.basis } else { &self.basis }
     }
 
-    /// Computes weight · continuum, the continuum fitted without the model's lines (padded). It is not kept, because it
-    /// would be a third of all that is prepared.
+    /// Computes weight · continuum at each pixel, the continuum being fitted without the model's lines (padded). It is
+    /// not kept, because it would be a third of all that is prepared.
     pub fn smooth(&self, sampling: &Sampling) -> Vec<f32> {
         if self.continuum.is_empty() {
             return self.weight.clone();
@@ -115,7 +115,8 @@ pub struct RawArm<'a> {
     pub resolution: Option<&'a [f32]>,
 }
 
-/// Prepares a spectrum; `raw` and `samplings` have one entry an arm.
+/// Weights and scales a spectrum's arms and its continuum bases for the device, or returns the fault that excludes the
+/// spectrum.
 pub fn prepare(model: &SpectralModel, raw: &[RawArm], samplings: &[&Sampling]) -> Result<Prepared, Fault> {
     let mut prepared = Prepared {
         arms: Vec::with_capacity(raw.len()),
@@ -161,8 +162,8 @@ fn underdetermined(pixels: usize, free: usize, rank: usize) -> Fault {
     Fault { cause: Cause::Underdetermined, detail }
 }
 
-/// Prepares one arm, and adds its pixels, its continuum terms and its constant of marginalisation to those of the
-/// spectrum. An arm without weight drops out.
+/// Prepares one arm, and adds its pixels, continuum terms and marginalisation constant to the totals in `prepared`. An
+/// arm without weight drops out.
 fn prepare_arm(
     arm: &ModelArm,
     raw: &RawArm,
@@ -214,7 +215,7 @@ fn prepare_arm(
     Ok(out)
 }
 
-/// Returns the first pixel whose data or weight is not finite.
+/// Returns the index of the first pixel whose data or weight is not finite; `None` if all are.
 fn first_not_finite(arm: &PreparedArm, pixels: usize) -> Option<usize> {
     // without a branch: most spectra have none, and the pixel is looked for afterwards
     let any_bad = |values: &[f32]| values.iter().fold(false, |bad, x| bad | !x.is_finite());
@@ -222,7 +223,8 @@ fn first_not_finite(arm: &PreparedArm, pixels: usize) -> Option<usize> {
     if any_bad(&arm.data) || any_bad(&arm.weight) { (0..pixels).find(is_bad) } else { None }
 }
 
-/// Gives an arm a basis of its own; returns what takes ln det C of the device's basis to that of the raw one.
+/// Replaces the grid's continuum basis in `out` by one from this spectrum's weights; returns the term that corrects ln
+/// det C for it.
 fn own_basis(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, out: &mut PreparedArm) -> Result<f64, Fault> {
     let rows = sampling.raw_basis(arm, &raw.wavelength);
     let Some(found) = determined(&rows, sampling.pixels, &out.weight, out.scale) else {
@@ -241,8 +243,8 @@ fn own_basis(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, out: &mut Prepar
     Ok(2.0 * found.ln_diagonal)
 }
 
-/// Returns the resolution matrix, padded. What is not finite in it is 0, and a fault where a pixel that counts reads
-/// it.
+/// Copies a spectrum's resolution matrix to padded diagonals; fails if a used pixel reads a value that is not finite.
+/// What is not finite in it is 0, and a fault where a pixel that counts reads it.
 fn resolution(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, ivar: &[f64]) -> Result<Vec<f32>, Fault> {
     let (pixels, stride) = (sampling.pixels, padded(sampling.pixels));
     let Some(matrix) = raw.resolution else { return Ok(Vec::new()) };
@@ -306,7 +308,8 @@ impl NullaryFnOnce for Scale<'_> {
     }
 }
 
-/// Returns Σ ln w of the positive values among at most 4,096; mantissas are multiplied, and exponents added.
+/// Returns Σ ln w of the positive values among at most 4,096, with few logarithms: mantissas are multiplied, exponents
+/// added.
 #[inline(always)]
 fn sum_of_logarithms(values: &[f64]) -> f64 {
     const MANTISSA: u64 = (1 << 52) - 1;

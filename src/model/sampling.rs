@@ -14,7 +14,7 @@ pub const PADDING: usize = 16;
 /// A pixel this close to one of the template, in pixels, is that one: 1e-6 of a pixel is about 0.1 m/s.
 const SAME_PIXEL: f64 = 1e-6;
 
-/// Returns the padded number of pixels.
+/// Rounds a number of pixels up to a multiple of the padding that device buffers have.
 pub fn padded(pixels: usize) -> usize {
     pixels.next_multiple_of(PADDING)
 }
@@ -73,7 +73,8 @@ impl std::fmt::Display for GridFault {
 }
 
 impl Sampling {
-    /// Samples an arm by one grid. `wavelength` and `masks` are in Å; `diagonals` is that of the spectra's resolution
+    /// Computes for each wavelength (Å) of a spectrum's grid where to read the arm's template, whether it counts, and
+    /// the continuum basis. `wavelength` and `masks` are in Å; `diagonals` is that of the spectra's resolution
     /// matrices, 0 without.
     pub fn new(
         arm: &ModelArm,
@@ -127,12 +128,12 @@ impl Sampling {
         Ok(Sampling { pixels, index, fraction, on, basis: padded_basis, ln_det, condition, ends, used, is_template })
     }
 
-    /// Returns the continuum's terms as the model defines them, at the grid's wavelengths in Å: (terms, pixels).
+    /// Returns the continuum terms, not orthonormalised, at the grid's wavelengths in Å: (terms, pixels).
     pub fn raw_basis(&self, arm: &ModelArm, wavelength: &[f64]) -> Vec<f64> {
         basis(arm.continuum, wavelength, self.ends.0, self.ends.1)
     }
 
-    /// Samples a grid of a file, as [`new`](Sampling::new) does; errors name the file and the arm.
+    /// Does what [`new`](Sampling::new) does for a grid from a file; errors name the file and the arm.
     pub fn of_file(
         arm: &ModelArm,
         wavelength: &[f64],
@@ -148,14 +149,13 @@ impl Sampling {
     }
 }
 
-/// Returns the first and the last wavelength; NaN where there is none.
+/// Returns the first and the last of some wavelengths; both NaN if there are none.
 fn ends(wavelength: &[f64]) -> (f64, f64) {
     let end = |value: Option<&f64>| value.copied().unwrap_or(f64::NAN);
     (end(wavelength.first()), end(wavelength.last()))
 }
 
-/// Turns off the pixels within `half` of one that the template does not reach, because their model would lack its
-/// light.
+/// Sets `on` to false within `half` pixels of those whose `index` is negative, where the template does not reach.
 fn widen(on: &mut [bool], index: &[i32], half: usize) {
     for j in (0..index.len()).filter(|&j| index[j] < 0) {
         let end = (j + half + 1).min(on.len());

@@ -53,7 +53,7 @@ pub(super) struct ArmEntry {
     pub continuum: Option<Continuum>,
 }
 
-/// Reads one `[[arm]]`.
+/// Reads the settings of one `[[arm]]` section: name, emulator path, wavelength range (Å), line spread and so on.
 pub(super) fn arm(section: &Section<'_>) -> Result<ArmEntry> {
     section.only(&[
         "name",
@@ -83,7 +83,7 @@ pub(super) fn arm(section: &Section<'_>) -> Result<ArmEntry> {
     })
 }
 
-/// Reads the line spread of an arm.
+/// Reads an arm's `line_spread`: "none", "file", or a table with a resolving power or a width (FWHM in Å).
 fn line_spread(arm: &Section<'_>) -> Result<LineSpread> {
     if !arm.is_table("line_spread") {
         let words = [("none", LineSpread::None), ("file", LineSpread::File)];
@@ -99,7 +99,8 @@ fn line_spread(arm: &Section<'_>) -> Result<LineSpread> {
     }
 }
 
-/// Reads a `[continuum]`, of an arm or, if `whole_model`, of all.
+/// Reads the kind and number of terms of a continuum section; `marginalise` is allowed only if it is the
+/// `whole_model`'s.
 pub(super) fn continuum(section: &Section<'_>, whole_model: bool) -> Result<Continuum> {
     section.only(if whole_model { &["kind", "terms", "marginalise"] } else { &["kind", "terms"] })?;
     let kind = section.choice("kind", ContinuumKind::NAMES)?.unwrap_or(ContinuumKind::Chebyshev);
@@ -113,7 +114,7 @@ pub(super) fn continuum(section: &Section<'_>, whole_model: bool) -> Result<Cont
     Ok(Continuum { kind, terms })
 }
 
-/// Reads `[velocity]` or `[vsini]`.
+/// Reads the section `velocity` or `vsini`: range or fixed value in km/s, start and prior; absent if the file has none.
 pub(super) fn motion(top: &Section<'_>, name: &str) -> Result<Motion> {
     let Some(section) = top.section(name)? else {
         return Ok(Motion { entry: VelocityEntry::Absent, settings: LabelSettings::default() });
@@ -155,7 +156,7 @@ pub(super) fn labels(section: &Section<'_>) -> Result<Vec<(String, LabelSettings
     section.names().map(read).collect()
 }
 
-/// Reads the settings of one label.
+/// Reads the settings of one label: start, bounds, fixed value, tie and prior; fails on those that exclude each other.
 fn label_settings(section: &Section<'_>) -> Result<LabelSettings> {
     section.only(&["start", "bounds", "fixed", "tied", "prior"])?;
     let mut settings = known_of(section)?;
@@ -176,7 +177,7 @@ fn label_settings(section: &Section<'_>) -> Result<LabelSettings> {
     Ok(settings)
 }
 
-/// Reads the start and the prior.
+/// Reads the optional `start` and `prior` of a label, velocity or vsini, each a number or a column.
 fn known_of(section: &Section<'_>) -> Result<LabelSettings> {
     let mut settings = LabelSettings::default();
     if let Some(start) = section.setting("start")? {
@@ -188,7 +189,8 @@ fn known_of(section: &Section<'_>) -> Result<LabelSettings> {
     Ok(settings)
 }
 
-/// Reads a prior: its numbers, and the columns that replace them.
+/// Reads a prior's mean and sigma: (mean, sigma), with 0 and 1 where a column gives them, and `columns` with those
+/// columns' names.
 fn prior(section: &Section<'_>, columns: LabelColumns) -> Result<(Option<(f64, f64)>, LabelColumns)> {
     section.only(&["mean", "sigma"])?;
     let mean = section.required("mean", section.setting("mean")?)?;
@@ -213,7 +215,8 @@ pub(super) fn spectra(section: &Section<'_>) -> Result<SpectraSettings> {
     Ok(SpectraSettings { mask: section.intervals("mask")?, error_floor, nonfinite: nonfinite.unwrap_or_default() })
 }
 
-/// Reads the section `solver`: its kind, the number of starts, and whether errors are released.
+/// Reads the section `solver`: solver kind, number of starts, and whether released errors are asked for; each may be
+/// absent.
 pub(super) fn solver(section: &Section<'_>) -> Result<SolverEntry> {
     section.only(&["kind", "starts", "released_errors"])?;
     Ok(SolverEntry {

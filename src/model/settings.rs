@@ -34,7 +34,7 @@ pub enum ContinuumKind {
 named!(ContinuumKind, "kind of continuum", ["chebyshev" => Chebyshev, "rbf" => Rbf, "none" => None]);
 
 impl ContinuumKind {
-    /// Returns how many terms there may be: no sums are made for more.
+    /// Returns the allowed numbers of continuum terms of this kind: 0, 1 to 32 or 4 to 32.
     pub(crate) const fn terms(self) -> std::ops::RangeInclusive<usize> {
         const MOST: usize = 32;
         match self {
@@ -46,12 +46,12 @@ impl ContinuumKind {
 }
 
 impl Continuum {
-    /// Makes a continuum of Chebyshev polynomials T₀ to T of `terms` − 1.
+    /// Makes a continuum of `terms` Chebyshev polynomials, of degrees 0 to `terms` − 1.
     pub const fn chebyshev(terms: usize) -> Continuum {
         Continuum { kind: ContinuumKind::Chebyshev, terms }
     }
 
-    /// Makes a continuum of rvspecfit's basis.
+    /// Makes a continuum of `terms` functions as rvspecfit has them: 1, x, x² and Gaussians (radial basis functions).
     pub const fn rbf(terms: usize) -> Continuum {
         Continuum { kind: ContinuumKind::Rbf, terms }
     }
@@ -90,7 +90,7 @@ pub struct Arm {
 }
 
 impl Arm {
-    /// Makes an arm of this emulator; `name` is that of the arm in the files of spectra.
+    /// Makes an arm with default settings from an emulator; `name` is that of the arm in the files of spectra.
     pub fn new(name: impl Into<String>, emulator: Emulator) -> Arm {
         Arm {
             name: name.into(),
@@ -109,7 +109,8 @@ impl Arm {
         self
     }
 
-    /// Sets the interpolation; the cubic B-spline is right unless the network was trained with a linear one.
+    /// Sets how the template is interpolated; the cubic B-spline is right unless the network was trained with a linear
+    /// one.
     #[must_use]
     pub fn interpolation(mut self, interpolation: Interpolation) -> Arm {
         self.interpolation = interpolation;
@@ -123,7 +124,7 @@ impl Arm {
         self
     }
 
-    /// Sets the line spread; `LineSpread::None` unless set.
+    /// Sets the instrument's line spread, by which templates are broadened; `LineSpread::None` unless set.
     #[must_use]
     pub fn line_spread(mut self, line_spread: LineSpread) -> Arm {
         self.line_spread = line_spread;
@@ -157,14 +158,14 @@ setters!(LabelSettings {
 });
 
 impl LabelSettings {
-    /// Replaces [`bounds`](#structfield.bounds).
+    /// Sets the lower and upper bound of the label, in physical units, in place of the emulator's training range.
     #[must_use]
     pub fn bounds(mut self, bounds: RangeInclusive<f64>) -> LabelSettings {
         self.bounds = Some(bounds.into_inner());
         self
     }
 
-    /// Replaces [`prior`](#structfield.prior).
+    /// Sets a Gaussian prior of the label, its mean and standard deviation in physical units.
     #[must_use]
     pub fn prior(mut self, mean: f64, sigma: f64) -> LabelSettings {
         self.prior = Some((mean, sigma));

@@ -21,7 +21,7 @@ pub struct Spread {
     pub columns: usize,
 }
 
-/// Returns the standard deviation of the line spread at a pixel of the template, in ln λ; 0 without one.
+/// Returns σ of the Gaussian line spread at a template pixel, in ln λ; 0 if the arm has none or takes it from the file.
 fn spread_at(arm: &ModelArm, pixel: usize) -> f64 {
     match arm.line_spread {
         LineSpread::ResolvingPower(power) => 1.0 / (FWHM * power),
@@ -31,7 +31,8 @@ fn spread_at(arm: &ModelArm, pixel: usize) -> f64 {
 }
 
 impl Spread {
-    /// Makes the matrix of an arm's line spread; `None` where it has none. `columns` is the stride of its rows.
+    /// Makes the banded matrix that convolves a template with an arm's Gaussian line spread; `None` where it has none.
+    /// `columns` is the stride of its rows.
     pub fn new(arm: &ModelArm, columns: usize) -> Option<Spread> {
         let sigma = |j: usize| spread_at(arm, j);
         let segments = arm.grid.segments.iter();
@@ -57,7 +58,7 @@ impl Spread {
         Some(Spread { diagonals, values, columns })
     }
 
-    /// Applies it to one row of at most `columns` pixels.
+    /// Convolves one row of at most `columns` template pixels with the line spread, in place.
     pub fn apply<R: Real>(&self, row: &mut [R]) {
         let (half, pixels) = (self.diagonals / 2, row.len());
         let mut out = vec![0.0; pixels];

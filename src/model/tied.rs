@@ -7,7 +7,8 @@ pub struct Tie {
     pub terms: Vec<(String, f64)>,
 }
 
-/// Parses a linear expression; the message names the character, counted from 1.
+/// Parses a linear expression of labels, such as `2*a - b + 1`, into a constant and factors; errors name the character,
+/// from 1.
 pub fn parse(text: &str) -> Result<Tie, String> {
     let mut reader = Reader { text, at: 0 };
     let mut tie = Tie::default();
@@ -45,29 +46,29 @@ enum Factor {
 }
 
 impl Reader<'_> {
-    /// Returns the text that has not been read yet.
+    /// Returns the part of the text after the read position.
     fn rest(&self) -> &str {
         &self.text[self.at..]
     }
 
-    /// Returns the next character that is no space.
+    /// Skips spaces, and returns the next character without consuming it; `None` at the end of the text.
     fn peek(&mut self) -> Option<char> {
         self.at += self.rest().len() - self.rest().trim_start().len();
         self.rest().chars().next()
     }
 
-    /// Skips an ASCII character.
+    /// Moves one byte on, past an ASCII character, and returns `value`, what the character stands for.
     fn skip<T>(&mut self, value: T) -> T {
         self.at += 1;
         value
     }
 
-    /// Returns a message that begins with the number of the current character, counted from 1.
+    /// Returns the message with the character at which the reader stands in front, counted from 1.
     fn wrong(&self, message: &str) -> String {
         format!("character {}: {message}", self.text[..self.at].chars().count() + 1)
     }
 
-    /// Parses a number, a name, or a number * a name in either order.
+    /// Parses a number, a name or a product of both, and returns the factor and the name, if there is one.
     fn term(&mut self) -> Result<(f64, Option<String>), String> {
         let first = self.factor()?;
         if self.peek() != Some('*') {

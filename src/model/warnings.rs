@@ -12,7 +12,8 @@ const EFFECT: f64 = 1e-5;
 const POINTS: usize = 8;
 const VALUES: usize = 5;
 
-/// Returns the sentence about an arm whose file does not say the activation of its network.
+/// Returns the warning that the emulator of this arm is assumed to have a certain activation, which its file does not
+/// say.
 fn assumed_activation(arm: &ModelArm) -> String {
     format!(
         "arm \"{}\": {} does not say its activation, and {} is assumed. The Payne's networks of 2019 have \
@@ -24,21 +25,20 @@ fn assumed_activation(arm: &ModelArm) -> String {
 }
 
 impl SpectralModel {
-    /// Returns what is assumed because a file does not say it, a sentence each.
+    /// Returns a sentence for each arm whose emulator's activation is assumed because its file does not say it.
     pub fn assumptions(&self) -> Vec<String> {
         let assumed = self.arms.iter().filter(|arm| arm.emulator.assumes_activation());
         assumed.map(assumed_activation).collect()
     }
 
-    /// Returns what is allowed and seldom meant, a sentence each: [`assumptions`](SpectralModel::assumptions), and
-    /// labels that reach beyond an emulator's training range.
+    /// Returns a sentence for each assumed activation and for each label that may leave its emulator's training range.
     pub fn warnings(&self) -> Vec<String> {
         let beyond = self.labels().filter_map(|(arm, l)| self.beyond_training(arm, l));
         self.assumptions().into_iter().chain(beyond).collect()
     }
 
-    /// Returns the free labels on which no template depends, anywhere in their training range. Their errors
-    /// are infinite.
+    /// Returns the names of free labels that change no template at sampled points, so that no spectrum can determine
+    /// them. Their errors are infinite.
     pub fn idle_labels(&self) -> Vec<String> {
         let is_idle = |p: usize| {
             let mut own = self.labels().filter(|(arm, l)| depends_on(&arm.inputs[*l].source, p)).peekable();
@@ -48,12 +48,12 @@ impl SpectralModel {
         free.filter(|(p, _)| is_idle(*p)).map(|(_, parameter)| parameter.solver.name.clone()).collect()
     }
 
-    /// Returns every arm with the index of every label of its emulator.
+    /// Returns all pairs of an arm and the index of a label of its emulator.
     fn labels(&self) -> impl Iterator<Item = (&ModelArm, usize)> {
         self.arms.iter().flat_map(|arm| (0..arm.inputs.len()).map(move |l| (arm, l)))
     }
 
-    /// Returns a sentence about label `l` of an arm, if bounds or value are not within its training range.
+    /// Returns a warning if the bounds or value of label `l` of an arm leave its training range, else `None`.
     fn beyond_training(&self, arm: &ModelArm, l: usize) -> Option<String> {
         let label = &arm.emulator.labels()[l];
         let source = &arm.inputs[l].source;
@@ -87,7 +87,7 @@ fn depends_on(source: &Source, parameter: usize) -> bool {
     }
 }
 
-/// Returns whether a template changes with label `l`, at a few points spread over the training range.
+/// Returns whether a template changes when label `l` does, at a few points spread over the training range.
 fn has_effect(emulator: &Emulator, l: usize) -> bool {
     /// Multiples of it fill an interval evenly.
     const GOLDEN: f64 = 0.618_033_988_749_895;

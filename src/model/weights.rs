@@ -7,7 +7,8 @@ use super::prepare::RawArm;
 use super::sampling::Sampling;
 use super::{Cause, Fault, ModelArm, NonFinite, SpectralModel};
 
-/// Returns the inverse variances of the pixels that count, 0 for the others (pixels).
+/// Returns the inverse variance of each pixel, with the error floor applied; 0 for pixels that are masked, not used,
+/// or, where the settings allow it, of non-finite flux.
 pub fn weights(
     model: &SpectralModel,
     arm: &ModelArm,
@@ -37,7 +38,8 @@ const RARE: usize = 100;
 /// … by twelve decades at most, so that none is above this many times the median.
 const LARGEST_OF_LOWERED: f64 = 1e13;
 
-/// Refuses the few pixels whose ivar is out of all proportion to that of the others.
+/// Fails if a pixel's inverse variance is over 10¹² times the median, or 10¹³ times where 1 % of the pixels or more
+/// stand out.
 fn check_range(arm: &ModelArm, ivar: &[f64]) -> Result<(), Fault> {
     let (smallest, largest) = range(ivar);
     // the median is no smaller than the smallest, and most spectra need no median
@@ -81,7 +83,8 @@ impl NullaryFnOnce for Plain<'_> {
     }
 }
 
-/// Returns the inverse variances pixel by pixel; a bad pixel is masked or an error.
+/// Returns each pixel's inverse variance, 0 where it is not used; fails on a bad ivar, and counts or refuses flux that
+/// is not finite.
 fn sifted_weights(
     model: &SpectralModel,
     arm: &ModelArm,
@@ -117,8 +120,8 @@ fn sifted_weights(
     Ok(ivar)
 }
 
-/// Returns the smallest and the largest of the positive ones; eight side by side, as one after the other each would
-/// wait for the last.
+/// Returns the least and the greatest of the positive values, infinity and 0 if there are none; eight side by side, as
+/// one after the other each would wait for the last.
 fn range(ivar: &[f64]) -> (f64, f64) {
     let (mut smallest, mut largest) = ([f64::INFINITY; 8], [0f64; 8]);
     let (eights, rest) = ivar.as_chunks::<8>();
@@ -131,7 +134,7 @@ fn range(ivar: &[f64]) -> (f64, f64) {
     (smallest.into_iter().fold(f64::INFINITY, f64::min), largest.into_iter().fold(0.0, f64::max))
 }
 
-/// Raises errors below `floor` × their median to that value.
+/// Raises pixels' errors 1/√ivar that are below `floor` × the median error to that value, by lowering `ivar`.
 fn raise_errors(ivar: &mut [f64], floor: f64) {
     let mut errors: Vec<f64> = ivar.iter().filter(|w| **w > 0.0).map(|w| w.sqrt().recip()).collect();
     if errors.is_empty() {

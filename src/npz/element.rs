@@ -55,7 +55,7 @@ macro_rules! decode_int {
 }
 
 impl DType {
-    /// Parses numpy's description of a type, such as `<f8`.
+    /// Parses numpy's description of an element type, such as `<f8`; fails on types that popfit does not read.
     pub(super) fn parse(descr: &str) -> Result<DType, String> {
         let is_object = descr.contains('O');
         let what =
@@ -84,7 +84,7 @@ impl DType {
         }
     }
 
-    /// Returns the number of bytes of an element, at least one.
+    /// Returns the size of one element (bytes), at least one.
     pub(crate) fn bytes(&self) -> usize {
         match self.kind {
             Kind::Bool => 1,
@@ -116,7 +116,7 @@ impl DType {
         self.kind == Kind::Bool || self.is_integer()
     }
 
-    /// Appends numbers as f64.
+    /// Decodes float or integer elements from `bytes` and appends them to `out` as f64; fails for other types.
     pub(crate) fn numbers(&self, bytes: &[u8], out: &mut Vec<f64>) -> Result<(), String> {
         macro_rules! float {
             ($x:expr) => {
@@ -132,12 +132,12 @@ impl DType {
         Ok(())
     }
 
-    /// Returns whether elements are floats that f32 holds.
+    /// Returns whether elements are f16 or f32, so that f32 holds them without loss.
     pub(crate) fn is_single(&self) -> bool {
         matches!(self.kind, Kind::F16 | Kind::F32)
     }
 
-    /// Appends numbers for which [`is_single`](DType::is_single) as f32.
+    /// Decodes f16 or f32 elements from `bytes` and appends them to `out` as f32; fails for other types.
     pub(crate) fn singles(&self, bytes: &[u8], out: &mut Vec<f32>) -> Result<(), String> {
         match self.kind {
             Kind::F16 => decode!(u16, self.big, bytes, out, |x| half::f16::from_bits(x).to_f32()),
@@ -147,7 +147,7 @@ impl DType {
         Ok(())
     }
 
-    /// Appends integers, never through a float.
+    /// Decodes integer elements from `bytes` and appends them to `out` exactly; fails for other types and beyond i64.
     pub(crate) fn integers(&self, bytes: &[u8], out: &mut Vec<i64>) -> Result<(), String> {
         if self.kind == Kind::Uint(8) {
             let mut wide: Vec<u64> = Vec::with_capacity(bytes.len() / 8);
@@ -166,7 +166,8 @@ impl DType {
         Ok(())
     }
 
-    /// Appends flags: true where not zero.
+    /// Decodes boolean or integer elements from `bytes` and appends to `out` true for each that is not zero; fails for
+    /// other types.
     pub(crate) fn flags(&self, bytes: &[u8], out: &mut Vec<bool>) -> Result<(), String> {
         if !self.is_flag() {
             return Err("neither bool nor integers".to_string());
@@ -175,7 +176,8 @@ impl DType {
         Ok(())
     }
 
-    /// Appends strings without their padding.
+    /// Decodes string elements from `bytes` and appends them to `out` without their zero padding; fails for other
+    /// types.
     pub(crate) fn texts(&self, bytes: &[u8], out: &mut Vec<String>) -> Result<(), String> {
         for item in bytes.chunks_exact(self.bytes()) {
             let text = match self.kind {

@@ -20,7 +20,8 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Reads a header; `size` is that of the whole entry, which header and elements must fill exactly.
+    /// Reads the npy header of an array; fails unless header and elements together have exactly `size` bytes, those of
+    /// the zip entry.
     pub(super) fn read(reader: &mut impl Read, size: u64) -> io::Result<Header> {
         let mut start = [0; 8];
         reader.read_exact(&mut start)?;
@@ -59,12 +60,13 @@ impl Header {
         self.shape.iter().product()
     }
 
-    /// Returns whether the elements' order in the file is not that of rows.
+    /// Returns whether the file has the elements in Fortran order, first index fastest, and that differs from
+    /// row-major.
     pub(crate) fn is_transposed(&self) -> bool {
         self.fortran && self.shape.iter().filter(|n| **n > 1).count() > 1
     }
 
-    /// Returns the size of the array's elements (bytes); `None` if it overflows.
+    /// Returns the size of all elements (bytes); `None` if it overflows.
     fn checked_bytes(&self) -> Option<u64> {
         // A zero among the dimensions hides no overflow of the others.
         let nonzero = self.shape.iter().map(|&n| n.max(1)).try_fold(self.dtype.bytes(), usize::checked_mul)?;
@@ -73,12 +75,12 @@ impl Header {
     }
 }
 
-/// Returns an I/O error for invalid content.
+/// Makes an I/O error of kind `InvalidData` with this message.
 fn invalid(message: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message.into())
 }
 
-/// Parses the dictionary of an array's header.
+/// Parses the dictionary of an npy header, such as `{'descr': '<f8', 'fortran_order': False, 'shape': (3,)}`.
 fn parse(text: &str) -> Result<Header, String> {
     let mut text = Text(text);
     let (mut dtype, mut fortran, mut shape) = (None, None, None);
@@ -131,7 +133,7 @@ impl<'a> Text<'a> {
         if self.eat(c) { Ok(()) } else { Err(format!("`{c}` missing in the header")) }
     }
 
-    /// Reads a string in single or double quotes.
+    /// Reads a string in single or double quotes, and returns it without them.
     fn string(&mut self) -> Result<&'a str, String> {
         let quote = if self.eat('\'') { '\'' } else { self.expect('"').map(|()| '"')? };
         let (string, rest) = self.0.split_once(quote).ok_or("unfinished string in the header")?;
@@ -139,7 +141,7 @@ impl<'a> Text<'a> {
         Ok(string)
     }
 
-    /// Reads `True` or `False`.
+    /// Reads the word `True` or `False`.
     fn boolean(&mut self) -> Result<bool, String> {
         self.0 = self.0.trim_start();
         for (word, value) in [("True", true), ("False", false)] {
@@ -151,7 +153,7 @@ impl<'a> Text<'a> {
         Err("`fortran_order` is not a bool".to_string())
     }
 
-    /// Reads a tuple of lengths.
+    /// Reads a tuple of lengths such as `(3, 4)`.
     fn shape(&mut self) -> Result<Vec<usize>, String> {
         let mut shape = Vec::new();
         self.expect('(')?;
@@ -180,12 +182,12 @@ pub(super) struct RowMajor<'a> {
 }
 
 impl RowMajor<'_> {
-    /// Begins at the first element of an array of this shape.
+    /// Begins at the first element of an array of this shape, whose elements are then visited in Fortran order.
     pub fn new(shape: &[usize]) -> RowMajor<'_> {
         RowMajor { shape, index: vec![0; shape.len()] }
     }
 
-    /// Returns the next element's place.
+    /// Returns the row-major index of the next element in Fortran order, and moves on.
     pub fn next_place(&mut self) -> usize {
         let place = self.index.iter().zip(self.shape).fold(0, |sum, (&i, &n)| sum * n + i);
         for (i, &n) in self.index.iter_mut().zip(self.shape) {

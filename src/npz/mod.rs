@@ -44,8 +44,8 @@ pub(crate) struct Array<T> {
 }
 
 impl Archive {
-    /// Opens a file and checks its structure: no duplicate or overlapping entries, local headers equal to the
-    /// directory's, no impossible compression.
+    /// Opens an NPZ file and checks its zip structure: no duplicate or overlapping entries, consistent headers, no
+    /// impossible compression.
     pub(crate) fn open(path: &Path) -> Result<Archive> {
         let mut file = File::open(path).map_err(Error::io(path))?;
         let file_length = file.length().map_err(Error::io(path))?;
@@ -65,7 +65,7 @@ impl Archive {
         Ok(archive)
     }
 
-    /// Fails for an entry that is not stored or deflated, or whose sizes cannot be true.
+    /// Fails if the zip entry of this index is encrypted, neither stored nor deflated, or of impossible sizes.
     fn check_entry(&self, index: usize) -> Result<()> {
         let path = &self.path;
         let entry = self.zip.by_index_data(index).map_err(fault(path))?;
@@ -97,7 +97,7 @@ impl Archive {
         self.file_length
     }
 
-    /// Names of the arrays, in the order of the file.
+    /// Returns the names of the arrays, without `.npy`, in the order of the file.
     pub(crate) fn keys(&self) -> Vec<String> {
         let names = self.zip.file_names().filter_map(|name| name.ok());
         names.filter_map(|name| name.strip_suffix(".npy").map(str::to_string)).collect()
@@ -108,7 +108,7 @@ impl Archive {
         self.zip.index_for_name(&format!("{key}.npy"))
     }
 
-    /// Returns the type and the shape of an array, `None` when the file has no such key. The shape agrees with the
+    /// Reads the type and shape of an array; `None` if the file has no array of this name. The shape agrees with the
     /// entry's declared size.
     pub(crate) fn header(&mut self, key: &str) -> Result<Option<Header>> {
         let Some(index) = self.index(key) else { return Ok(None) };
@@ -117,7 +117,7 @@ impl Archive {
         Header::read(&mut entry, size).map(Some).map_err(array_fault(&self.path, key))
     }
 
-    /// Returns the type and shape of an array; fails if the file does not have it.
+    /// Reads the type and shape of an array; fails if the file has no array of this name.
     fn required(&mut self, key: &str) -> Result<Header> {
         match self.header(key)? {
             Some(header) => Ok(header),
@@ -139,7 +139,7 @@ impl Archive {
         Error::format(&self.path, format!("neither `{one}` nor `{other}` is in it (found: {})", listed(&self.keys())))
     }
 
-    /// Reads an array to its end, CRC included, in pieces of whole elements.
+    /// Reads an array to its end, checking its CRC, and hands its bytes to `piece`, whole elements at a time.
     pub(crate) fn scan(&mut self, key: &str, mut piece: impl FnMut(&DType, &[u8]) -> Result<(), String>) -> Result<()> {
         let Some(index) = self.index(key) else {
             return Err(self.missing(key));
@@ -160,7 +160,8 @@ impl Archive {
         finish(&mut entry).map_err(array_fault(&self.path, key))
     }
 
-    /// Reads a whole array of numbers, row-major also when the file's is in Fortran order.
+    /// Reads a whole numeric array in row-major order, converting each value, and subtracts its bytes from `budget`;
+    /// fails beyond that.
     ///
     /// # Errors
     /// `TooLarge` when it would hold more than `budget` bytes, which it is then reduced by.
@@ -201,7 +202,7 @@ impl Archive {
         Ok(Array { shape: header.shape, values })
     }
 
-    /// Makes a stream of an array's elements, with a file handle of its own.
+    /// Opens an array for reading a few elements at a time, with a file handle of its own.
     pub(crate) fn stream(&mut self, key: &str) -> Result<Stream> {
         let header = self.required(key)?;
         match self.index(key) {
@@ -211,7 +212,7 @@ impl Archive {
     }
 }
 
-/// Names for a message: at most sixteen of them.
+/// Joins names for a message: at most sixteen of them, and how many more there are.
 fn listed(names: &[String]) -> String {
     const MOST: usize = 16;
     let shown = names.get(..MOST).unwrap_or(names).join(", ");
@@ -222,7 +223,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// Reads the numbers of a small array, row-major.
+/// Reads a numeric array of an NPZ file as f64, in row-major order; fails if it is far larger than the file.
 ///
 /// # Errors
 /// `Io`, `Format`, `TooLarge`.
@@ -233,7 +234,7 @@ pub fn numbers(path: impl AsRef<Path>, key: &str) -> Result<Vec<f64>> {
     Ok(archive.read(key, &mut budget, |x| x)?.values)
 }
 
-/// Reads the strings of a small array.
+/// Reads an array of strings of an NPZ file; fails if it is far larger than the file.
 ///
 /// # Errors
 /// `Io`, `Format`, `TooLarge`.
@@ -270,7 +271,7 @@ fn entries_of_record(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Reads the end of an entry, where zip compares the CRC: nothing may be left.
+/// Reads the end of a zip entry, where its CRC is compared; fails if bytes are left.
 fn finish(entry: &mut impl Read) -> io::Result<()> {
     match entry.read(&mut [0])? {
         0 => Ok(()),
@@ -278,7 +279,7 @@ fn finish(entry: &mut impl Read) -> io::Result<()> {
     }
 }
 
-/// Returns the error for a file that needs too much memory.
+/// Makes the error, with this message, for a file that needs too much memory.
 pub(crate) fn too_large(path: &Path, message: String) -> Error {
     Error::TooLarge { path: path.to_path_buf(), message }
 }
@@ -291,8 +292,8 @@ fn fault(path: &Path) -> impl Fn(zip::result::ZipError) -> Error + '_ {
     }
 }
 
-/// Returns a function that makes the error of a failed read: errors of content are the file's, others the operating
-/// system's.
+/// Returns a function that turns an I/O error from reading array `key` into a format error if the content is invalid,
+/// else an I/O error.
 fn array_fault<'a>(path: &'a Path, key: &'a str) -> impl Fn(io::Error) -> Error + 'a {
     use std::io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
     move |e| match e.kind() {

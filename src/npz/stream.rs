@@ -45,8 +45,8 @@ struct Source {
 }
 
 impl Stream {
-    /// Makes the stream of the array that a header describes, the entry `index` of the zip archive. At most `streams`
-    /// streams read the file at the same time.
+    /// Prepares to read the array that a header describes, entry `index` of the zip archive; all `streams` together
+    /// share the memory for pieces.
     pub(super) fn new(
         path: &Path,
         key: &str,
@@ -67,7 +67,8 @@ impl Stream {
         }
     }
 
-    /// Starts the thread. The header must be that of before.
+    /// Starts the thread that decompresses the array, and returns its channel of pieces; fails if the array's header
+    /// has changed.
     fn start(&self) -> Result<Pieces> {
         let Source { zip, index, most } = &self.source;
         let file = File::open(&self.path).map_err(Error::io(&self.path))?;
@@ -90,7 +91,8 @@ impl Stream {
         }
     }
 
-    /// Receives the next piece from the thread; `None` at its end.
+    /// Receives the next piece from the decompressing thread, which is started if need be; `None` if the thread has
+    /// ended.
     fn receive(&mut self) -> Result<Option<io::Result<Vec<u8>>>> {
         let pieces = match self.pieces.take() {
             Some(pieces) => pieces,
@@ -137,12 +139,12 @@ impl Stream {
         if ended { self.end() } else { Ok(()) }
     }
 
-    /// Returns the bytes of the next elements, in the order of the rows.
+    /// Returns the bytes of the next elements in row-major order, in a piece of any length.
     fn next_piece(&mut self) -> Result<Vec<u8>> {
         if self.header.is_transposed() { self.all_rows() } else { self.next_of_file() }
     }
 
-    /// Reads the whole array, whose elements the file has in another order.
+    /// Reads the whole array, which the file has in Fortran order, and returns its bytes in row-major order.
     fn all_rows(&mut self) -> Result<Vec<u8>> {
         let (item, length) = (self.header.dtype.bytes(), self.header.elements() * self.header.dtype.bytes());
         let mut rows = Vec::new();
@@ -166,7 +168,7 @@ impl Stream {
         Ok(rows)
     }
 
-    /// Receives the next piece of decompressed bytes; fails if the array ended early.
+    /// Receives the next piece of decompressed bytes, in the file's order; fails if the array ended early.
     fn next_of_file(&mut self) -> Result<Vec<u8>> {
         match self.receive()? {
             Some(Ok(piece)) if !piece.is_empty() => Ok(piece),
@@ -174,7 +176,7 @@ impl Stream {
         }
     }
 
-    /// Waits for the verdict on the CRC.
+    /// Waits until the thread has read the array to its end; fails if bytes are left or the CRC is wrong.
     fn end(&mut self) -> Result<()> {
         match self.receive()? {
             Some(Ok(piece)) if piece.is_empty() => Ok(()),
@@ -191,8 +193,8 @@ fn stopped<E>(received: Result<io::Result<Vec<u8>>, E>) -> io::Error {
     }
 }
 
-/// Decompresses an entry and sends its header, then pieces of at most `most` bytes or one element. An empty piece at
-/// the end says that the CRC is right.
+/// Decompresses a zip entry and sends its header, then pieces of at most `most` bytes but whole elements, then an empty
+/// one. An empty piece at the end says that the CRC is right.
 fn inflate(
     file: File,
     zip: &ZipArchiveMetadata,

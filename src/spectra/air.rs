@@ -14,7 +14,7 @@ fn index(vacuum: f64) -> f64 {
     1.0 + 2.735_182e-4 + 131.4182 * inverse_square + 2.762_49e8 * inverse_square * inverse_square
 }
 
-/// Converts a wavelength from air to vacuum (Å), to rounding; what is not a wavelength is returned as it is.
+/// Converts a wavelength (Å) from air to vacuum, to rounding; returns those below 2000 Å or not finite unchanged.
 pub fn to_vacuum(air: f64) -> f64 {
     if !(air.is_finite() && air >= VACUUM_BELOW) {
         return air;
@@ -22,7 +22,7 @@ pub fn to_vacuum(air: f64) -> f64 {
     (0..STEPS).fold(air, |vacuum, _| air * index(vacuum))
 }
 
-/// Returns the note that tells the user of the conversion.
+/// Returns the note for the user that this file's wavelengths were in air and have been converted.
 pub(super) fn note(path: &Path) -> String {
     format!("{}: wavelengths in air, converted to vacuum (Morton 1991)", path.display())
 }

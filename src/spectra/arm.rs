@@ -71,14 +71,15 @@ pub struct Resolution {
 }
 
 impl<'a> ArmSpectra<'a> {
-    /// Returns the number of bytes of its arrays, without a shared grid, which belongs to more than one.
+    /// Returns the memory of the arm's arrays (bytes), without a wavelength grid that several spectra share.
     pub(super) fn bytes(&self) -> usize {
         let own = if let Wavelength::Own(grids) = &self.wavelength { grids.bytes() } else { 0 };
         let resolution = self.resolution.as_ref().map_or(0, |r| size_of_val(r.values.as_slice()));
         own + resolution + self.mask.len() + self.flux.bytes() + self.ivar.bytes()
     }
 
-    /// Makes an arm of `flux.len() / pixels` spectra.
+    /// Makes an arm of `flux.len() / pixels` spectra from arrays (spectra, pixels); wavelengths in Å, `mask` true =
+    /// bad.
     ///
     /// # Errors
     /// `ShapeMismatch`; `BadWavelength` for a shared grid that is not finite, positive and strictly increasing.
@@ -125,7 +126,7 @@ impl<'a> ArmSpectra<'a> {
         Ok(self)
     }
 
-    /// Returns the arm with arrays of its own.
+    /// Copies arrays that are borrowed, so that the arm outlives their owner.
     pub(super) fn into_owned(self) -> ArmSpectra<'static> {
         let ArmSpectra { name, wavelength, pixels, flux, ivar, mask, resolution } = self;
         let wavelength = match wavelength {
@@ -136,12 +137,12 @@ impl<'a> ArmSpectra<'a> {
         ArmSpectra { name, wavelength, pixels, flux, ivar, mask, resolution }
     }
 
-    /// Names the arm in messages.
+    /// Returns `arm NAME` for messages, or `spectra` if the arm has no name.
     fn place(&self) -> String {
         if self.name.is_empty() { "spectra".to_string() } else { format!("arm {}", self.name) }
     }
 
-    /// Gives every spectrum its resolution matrix.
+    /// Sets a resolution matrix for each spectrum: (spectra, diagonals, pixels), with an odd number of diagonals.
     ///
     /// # Errors
     /// `ShapeMismatch` when the values are not (n × diagonals × pixels), or the diagonals not odd.
@@ -177,12 +178,12 @@ impl<'a> ArmSpectra<'a> {
         if ratios.len().is_multiple_of(2) { (ratios[middle - 1] + ratios[middle]) / 2.0 } else { ratios[middle] }
     }
 
-    /// Returns how many spectra.
+    /// Returns the number of spectra.
     pub fn len(&self) -> usize {
         self.flux.len() / self.pixels
     }
 
-    /// Returns whether there is none.
+    /// Returns whether the arm has no spectra.
     pub fn is_empty(&self) -> bool {
         self.flux.is_empty()
     }
@@ -198,7 +199,7 @@ impl<'a> ArmSpectra<'a> {
         }
     }
 
-    /// Returns a copy of the spectra of some rows; a grid that all share is not copied per row.
+    /// Copies the spectra of a range of rows; a grid that all share is not copied.
     pub(super) fn slice(&self, rows: Range<usize>) -> ArmSpectra<'static> {
         let range = rows.start * self.pixels..rows.end * self.pixels;
         ArmSpectra {

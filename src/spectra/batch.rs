@@ -45,7 +45,7 @@ impl From<Vec<String>> for Ids {
 }
 
 impl Ids {
-    /// Returns how many there are.
+    /// Returns the number of ids.
     pub fn len(&self) -> usize {
         match self {
             Ids::Integer(ids) => ids.len(),
@@ -53,7 +53,7 @@ impl Ids {
         }
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there are no ids.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -69,7 +69,7 @@ impl Ids {
         }
     }
 
-    /// Returns a copy of the ids of some rows.
+    /// Returns a copy of the ids of a range of rows.
     fn slice(&self, rows: Range<usize>) -> Ids {
         match self {
             Ids::Integer(ids) => Ids::Integer(ids[rows].to_vec()),
@@ -79,14 +79,15 @@ impl Ids {
 }
 
 impl<'a> Spectra<'a> {
-    /// Returns the number of bytes of the arms' arrays.
+    /// Returns the memory of all arms' arrays (bytes), without shared wavelength grids.
     pub(crate) fn bytes(&self) -> usize {
         self.arms.iter().map(ArmSpectra::bytes).sum()
     }
 
-    /// Makes spectra of one arm. `wavelength` (Å, vacuum) is either `Wavelength::Shared` (pixels), also made from a
-    /// `Vec<f64>`, or `Wavelength::Own` (n × pixels); `flux`, `ivar` and `mask` (true = bad) are (n × pixels),
-    /// row-major. Without `ids` the row numbers are taken.
+    /// Makes spectra of one unnamed arm from arrays (spectra, pixels); without ids, which wavelength grids per spectrum
+    /// need, rows are numbered from 0. `wavelength` (Å, vacuum) is either `Wavelength::Shared` (pixels), also made from
+    /// a `Vec<f64>`, or `Wavelength::Own` (n × pixels); `flux`, `ivar` and `mask` (true = bad) are (n × pixels),
+    /// row-major.
     ///
     /// # Errors
     /// `ShapeMismatch`; `BadWavelength` for a shared grid that is not finite, positive and strictly increasing; `Usage`
@@ -110,7 +111,7 @@ impl<'a> Spectra<'a> {
         Spectra::from_arms(vec![ArmSpectra::new("", pixels, wavelength, flux, ivar, mask)?], ids)
     }
 
-    /// Makes spectra of several arms. Without `ids` the row numbers are taken.
+    /// Combines arms with distinct names and the same number of spectra; ids are 0, 1, … unless given.
     ///
     /// # Errors
     /// `ShapeMismatch` when arms or ids differ in their number of spectra; `Usage` without an arm or with two of one
@@ -139,7 +140,7 @@ impl<'a> Spectra<'a> {
         Ok(Spectra { file: Arc::from(""), rows, ids, arms, columns: Vec::new() })
     }
 
-    /// Returns the spectra with arrays of their own, which outlive what was lent.
+    /// Copies arrays that are borrowed, so that the spectra outlive their owner.
     pub fn into_owned(self) -> Spectra<'static> {
         let Spectra { file, rows, ids, arms, columns } = self;
         Spectra { file, rows, ids, arms: arms.into_iter().map(ArmSpectra::into_owned).collect(), columns }
@@ -150,17 +151,17 @@ impl<'a> Spectra<'a> {
         self.columns.iter().find(|column| &*column.name == name)
     }
 
-    /// Returns how many spectra.
+    /// Returns the number of spectra.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there are no spectra.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns a copy of some rows; a shared grid stays shared.
+    /// Returns a copy of a range of spectra, with ids and columns; a wavelength grid that all share stays shared.
     ///
     /// # Panics
     /// If `rows` reach beyond `len()`.

@@ -73,12 +73,12 @@ impl ColumnValues {
         })
     }
 
-    /// Returns how many there are.
+    /// Returns the number of values, one per spectrum.
     pub fn len(&self) -> usize {
         each!(self, v => v.len())
     }
 
-    /// Returns whether there is none.
+    /// Returns whether the column has no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -88,7 +88,7 @@ impl ColumnValues {
         self.slice(0..0)
     }
 
-    /// Returns a copy of the values of some rows.
+    /// Returns a copy of the values of a range of rows.
     pub(super) fn slice(&self, rows: Range<usize>) -> ColumnValues {
         each!(self, v => v[rows].to_vec().into())
     }

@@ -18,7 +18,8 @@ pub struct FilesReader {
 }
 
 impl FilesReader {
-    /// Opens and validates every file, of which only the selected spectra are read.
+    /// Opens several files as one stream of spectra, in their order; checks each, and will return only spectra in
+    /// `selection`.
     ///
     /// # Errors
     /// The errors of [`open_reader_with`]; [`Error::Usage`] without any file.
@@ -40,14 +41,13 @@ impl FilesReader {
         })
     }
 
-    /// Returns each file without its spectra, as
-    /// [`SpectralFitter::check_spectra`](crate::SpectralFitter::check_spectra) wants them; only those that have not
-    /// been read to their ends.
+    /// Returns, for each file not yet read to its end, its arms, grids and columns without spectra, as
+    /// [`SpectralFitter::check_spectra`](crate::SpectralFitter::check_spectra) wants them.
     pub fn files(&self) -> Vec<Spectra<'static>> {
         self.readers.iter().flatten().map(|reader| reader.empty()).collect()
     }
 
-    /// Returns whether any file names its spectra by text, so that the table's ids are text.
+    /// Returns whether any file has text as ids of its spectra, so that the result table's ids must be text.
     pub fn text_ids(&self) -> bool {
         self.text_ids
     }

@@ -24,14 +24,14 @@ struct Input {
 }
 
 impl InputFiles {
-    /// Notes lengths and times, which is to be done before the files are opened.
+    /// Records length and modification time of each file; call it before the files are opened.
     pub fn new(files: &[impl AsRef<Path>]) -> InputFiles {
         let input = |path: &Path| Input { path: path.into(), before: std::fs::metadata(path).ok(), contents: 0 };
         InputFiles(files.iter().map(|path| input(path.as_ref())).collect())
     }
 
-    /// Hashes the contents of all files. Returns false if `cancel` was set meanwhile: the hashes then are incomplete,
-    /// and no key of a run.
+    /// Hashes the contents of all files; returns false if cancelled, an error if a file was modified meanwhile. Returns
+    /// false if `cancel` was set meanwhile: the hashes then are incomplete, and no key of a run.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::InputChanged`] when a file was written to since [`new`](InputFiles::new).
@@ -43,9 +43,8 @@ impl InputFiles {
         Ok(!cancel.load(Ordering::Relaxed))
     }
 
-    /// Checks at the end of a run that no file has been written to: what was read of it might be of two versions. One
-    /// that was removed or replaced was open, and read as it was; one that has another time and the same contents was
-    /// touched.
+    /// Fails if a file's contents have changed since they were hashed; call it at the end of a run. One that was
+    /// removed or replaced was open, and read as it was; one that has another time and the same contents was touched.
     ///
     /// # Errors
     /// [`Error::InputChanged`].
@@ -69,14 +68,14 @@ impl InputFiles {
 }
 
 impl Input {
-    /// Returns whether the file is still the same one but has another length or time of modification.
+    /// Returns whether the file on disk is the same as at first but has another length or modification time.
     fn has_other_times(&self) -> bool {
         let (Some(before), Ok(now)) = (&self.before, std::fs::metadata(&self.path)) else { return false };
         let stamp = |of: &Metadata| (of.len(), of.modified().ok());
         is_same_file(before, &now) && stamp(before) != stamp(&now)
     }
 
-    /// Returns the error that says that the file has changed.
+    /// Makes the error that the file has changed during the run.
     fn written_to(&self) -> Error {
         Error::InputChanged { path: self.path.clone() }
     }
@@ -95,7 +94,7 @@ fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
     a.created().ok() == b.created().ok()
 }
 
-/// Returns a fast hash of a file's bytes, which finds changes but not forgery.
+/// Returns a fast 128-bit hash of a file's bytes, which finds changes but not forgery; it stops early if cancelled.
 fn contents(path: &Path, cancel: &AtomicBool) -> Result<u128> {
     let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(Error::io(path))?);
     let mut hash = XxHash3_128::new();

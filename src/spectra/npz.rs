@@ -66,7 +66,7 @@ impl NpzReader {
         Ok(NpzReader { file, path: path.to_path_buf(), length, most, next: 0, arms, ids, columns, notes })
     }
 
-    /// Reads the ids of the next rows; without an array of ids they are the rows' numbers.
+    /// Reads the ids of the next `rows` spectra; without an array `id` they are the rows' numbers, from 0.
     fn ids(&mut self, rows: usize) -> Result<Ids> {
         match &mut self.ids {
             None => Ok(Ids::Integer((self.next as i64..(self.next + rows) as i64).collect())),
@@ -150,7 +150,7 @@ fn arm_names(archive: &Archive) -> Result<Vec<String>> {
     }
 }
 
-/// Validates the ids, every one of them, and opens their stream.
+/// Checks the array `id` and all its values, and opens it for reading; `None` if the file has none.
 fn ids(archive: &mut Archive, length: usize) -> Result<Option<(Stream, IdKind)>> {
     let Some(header) = archive.header("id")? else { return Ok(None) };
     if header.shape.len() > 1 || header.elements() != length {

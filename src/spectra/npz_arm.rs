@@ -41,8 +41,8 @@ enum Grid {
 }
 
 impl Arm {
-    /// Validates the arrays of arm `name` (empty: no prefix) and reads each through. A shared grid is taken from
-    /// `budget`, in bytes.
+    /// Opens the arrays of arm `name` (empty: no prefix), checks their shapes, and reads each through once to find
+    /// damage. A shared grid is taken from `budget`, in bytes.
     pub(super) fn open(archive: &mut Archive, name: String, budget: &mut u64) -> Result<Arm> {
         let key = |array: &str| if name.is_empty() { array.to_string() } else { format!("{name}_{array}") };
         let flux = key("flux");
@@ -75,7 +75,7 @@ impl Arm {
         Ok(Arm { name, length, pixels, grid, in_air, flux, weight, is_sigma, mask, resolution, spare })
     }
 
-    /// Returns the memory that one spectrum takes (bytes).
+    /// Returns the memory that one spectrum of this arm takes (bytes).
     pub(super) fn bytes(&self) -> u64 {
         let flux = element_bytes(&self.flux);
         let weight = if self.is_sigma { size_of::<f64>() } else { element_bytes(&self.weight) };
@@ -85,7 +85,7 @@ impl Arm {
         (self.pixels as u64).saturating_mul(pixel as u64)
     }
 
-    /// Reads the spectra of the next rows.
+    /// Reads the next `rows` spectra of this arm.
     pub(super) fn batch(&mut self, rows: usize, path: &Path) -> Result<ArmSpectra<'static>> {
         let elements = rows.checked_mul(self.pixels).ok_or_else(|| {
             too_large(path, format!("{rows} spectra at once do not fit memory; read smaller batches"))
@@ -122,12 +122,12 @@ impl Arm {
         Ok(ArmSpectra { name: self.name.clone(), wavelength, pixels: self.pixels, flux, ivar, mask, resolution })
     }
 
-    /// Takes back a batch.
+    /// Keeps the memory of a batch's flux and ivar that is no longer needed, for the next [`batch`](Self::batch).
     pub(super) fn recycle(&mut self, used: ArmSpectra<'static>) {
         self.spare.push([used.flux, used.ivar]);
     }
 
-    /// Returns an arm without spectra.
+    /// Returns the arm with its name and shared grid but without spectra.
     pub(super) fn empty(&self) -> ArmSpectra<'static> {
         let wavelength = match &self.grid {
             Grid::Shared(grid) => Wavelength::Shared(grid.clone()),
@@ -152,7 +152,7 @@ fn join<A: Send, B>(is_large: bool, first: impl FnOnce() -> A + Send, second: im
     })
 }
 
-/// Returns the size of an element of [`values`] (bytes).
+/// Returns the size of a number that [`values`] makes of this array's elements: 4 bytes for floats up to f32, else 8.
 fn element_bytes(stream: &Stream) -> usize {
     if stream.dtype().is_single() { size_of::<f32>() } else { size_of::<f64>() }
 }
@@ -175,7 +175,7 @@ fn doubles(stream: &mut Stream, spare: Values<'static>, elements: usize, path: &
     Ok(values)
 }
 
-/// Converts standard deviations to inverse variances.
+/// Converts standard deviations to inverse variances, 1/σ², in the same memory.
 fn ivar_of_all(mut sigma: Vec<f64>) -> Values<'static> {
     sigma.iter_mut().for_each(|x| *x = ivar_of(*x));
     sigma.into()
@@ -262,7 +262,7 @@ fn resolution(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2]) ->
     Ok(Some((diagonals, archive.stream(key)?)))
 }
 
-/// Reads the matrices of the next spectra, whose flux has `elements` elements.
+/// Reads the resolution matrices of the next spectra, whose flux has `elements` elements in all.
 fn matrices(stream: &mut Stream, diagonals: usize, elements: usize, path: &Path) -> Result<Resolution> {
     let count = elements
         .checked_mul(diagonals)

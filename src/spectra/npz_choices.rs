@@ -71,8 +71,9 @@ fn check_agreement(archive: &mut Archive, ivar: &str, sigma: &str, shape: [usize
     Ok(())
 }
 
-/// Returns whether both say the same of a pixel. Where either gives it no weight (ivar 0, sigma infinite) or is no
-/// weight at all, the other one may be whatever its writer puts there for such a pixel: anything but an ordinary error.
+/// Returns whether an ivar and a sigma of one pixel agree: ivar σ² = 1 but for rounding, or neither gives it weight.
+/// Where either gives it no weight (ivar 0, sigma infinite) or is no weight at all, the other one may be whatever its
+/// writer puts there for such a pixel: anything but an ordinary error.
 fn agree(ivar: f64, sigma: f64) -> bool {
     let is_weight = ivar > 0.0 && ivar.is_finite();
     let is_error = sigma > 0.0 && sigma.is_finite();

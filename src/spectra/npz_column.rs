@@ -26,7 +26,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Returns the kind of column that holds an array of this type.
+    /// Returns the kind of column (bool, integer, f32, f64 or text) that holds an array of this type.
     fn of(dtype: &DType) -> Kind {
         match dtype {
             dtype if dtype.is_text() => Kind::Text,
@@ -39,7 +39,8 @@ impl Kind {
 }
 
 impl Columns {
-    /// Reads each column through. An array whose header or type popfit does not read is none of its business.
+    /// Opens all arrays of one value per spectrum that are not part of an arm or ids, and reads each through to find
+    /// damage. An array whose header or type popfit does not read is none of its business.
     pub(super) fn open(archive: &mut Archive, length: usize) -> Result<Columns> {
         let mut columns = Vec::new();
         for key in archive.keys().to_vec() {
@@ -64,7 +65,7 @@ impl Columns {
         self.0.iter().map(|(_, _, stream)| (stream.item() + size_of::<String>()) as u64).sum()
     }
 
-    /// Reads the values of the next rows.
+    /// Reads the values of the next `rows` spectra in every column.
     pub(super) fn batch(&mut self, rows: usize, path: &Path) -> Result<Vec<Column>> {
         let one = |(name, kind, stream): &mut (Arc<str>, Kind, Stream)| {
             // as much memory as the widest value takes
@@ -76,18 +77,18 @@ impl Columns {
         self.0.iter_mut().map(one).collect()
     }
 
-    /// Returns the columns without rows.
+    /// Returns the columns with names and types but without values.
     pub(super) fn empty(&self) -> Vec<Column> {
         self.0.iter().map(|(name, kind, _)| column(name, empty(*kind))).collect()
     }
 }
 
-/// Makes a column without a table's name or a unit.
+/// Makes a column of this name and these values, without a unit or the name of a table.
 fn column(name: &Arc<str>, values: ColumnValues) -> Column {
     Column { table: Arc::from(""), name: name.clone(), unit: Arc::from(""), values }
 }
 
-/// Returns a column of this kind without values.
+/// Returns an empty vector of values of this kind.
 fn empty(kind: Kind) -> ColumnValues {
     match kind {
         Kind::Bool => ColumnValues::Bool(Vec::new()),
@@ -98,7 +99,7 @@ fn empty(kind: Kind) -> ColumnValues {
     }
 }
 
-/// Appends decoded values.
+/// Decodes elements from `bytes` and appends them to `out`, which must be of this kind.
 fn values(kind: Kind, dtype: &DType, bytes: &[u8], out: &mut ColumnValues) -> std::result::Result<(), String> {
     match (kind, out) {
         (Kind::Bool, ColumnValues::Bool(out)) => dtype.flags(bytes, out),

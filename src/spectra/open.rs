@@ -12,7 +12,7 @@ use super::reader::SpectraReader;
 use crate::error::{Error, Result};
 use crate::files::File;
 
-/// Opens a file of spectra and validates it; the contents decide about the format, not the name.
+/// Opens and checks a file of spectra (NPZ or FITS, told apart by content), to be read in batches.
 ///
 /// # Errors
 /// `Io`, `Format`, `TooLarge`, `ShapeMismatch`, and `BadWavelength` for a shared grid.
@@ -20,7 +20,7 @@ pub fn open_reader(path: impl AsRef<Path>) -> Result<Box<dyn SpectraReader>> {
     open_reader_with(path, &Selection::default())
 }
 
-/// Opens a file of spectra, of which only the selected ones are read.
+/// Opens and checks a file of spectra, of which batches have only the arms and spectra in `selection`.
 ///
 /// # Errors
 /// The errors of [`open_reader`]; `Usage` for a selection from a file that has no fibre map.
@@ -40,7 +40,7 @@ pub fn open_reader_with(path: impl AsRef<Path>, selection: &Selection) -> Result
 }
 
 impl Spectra<'_> {
-    /// Reads a whole file into memory; [`open_reader`] reads batches.
+    /// Reads all spectra of a file into memory; use [`open_reader`] to read a large file in batches.
     ///
     /// # Errors
     /// The errors of [`open_reader`] and of reading; `TooLarge` when it does not fit memory.

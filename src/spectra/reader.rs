@@ -7,27 +7,27 @@ use crate::error::Result;
 
 /// A validated file that yields its spectra in order.
 pub trait SpectraReader: Send {
-    /// Spectra in the file, those already yielded included.
+    /// Returns the number of spectra in the file, those already yielded included.
     fn len(&self) -> u64;
 
-    /// Returns whether there is none.
+    /// Returns whether there are no spectra.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The next `max` spectra (at least one), or as many as are left; `None` at the end.
+    /// Reads the next `max` spectra (at least one), or as many as are left; `None` at the end.
     ///
     /// # Errors
     /// `Io` or `Format` when the file changed since it was opened; `TooLarge` when `max` spectra do not fit memory.
     fn next_batch(&mut self, max: usize) -> Result<Option<Spectra<'static>>>;
 
-    /// No spectra, with the file's arms and grids.
+    /// Returns no spectra, but the file's arms, grids and columns.
     fn empty(&self) -> Spectra<'static>;
 
-    /// Takes back a batch that nobody needs any more: its memory may serve for the next.
+    /// Takes back a batch that nobody needs any more, so that its memory may serve for the next.
     fn recycle(&mut self, _used: Spectra<'static>) {}
 
-    /// Returns notes for the user: wavelengths converted, columns left out.
+    /// Returns sentences for the user on what reading has changed: wavelengths converted, columns left out.
     fn notes(&self) -> &[String] {
         &[]
     }

@@ -29,7 +29,7 @@ pub struct SplineAxis {
 }
 
 impl SplineAxis {
-    /// Returns the axis 0, 1, …, `count` − 1, which Gpufit's templates have.
+    /// Returns the axis with points at 0, 1, …, `count` − 1, as Gpufit's templates have.
     pub fn unit(count: usize) -> SplineAxis {
         SplineAxis { first: 0.0, step: 1.0, count }
     }
@@ -70,7 +70,7 @@ impl CurveModel {
     }
 }
 
-/// Checks the grid and the values of a template.
+/// Fails unless there are 1 to 3 axes of at least two points, positive steps, and one finite value per grid point.
 fn check(axes: &[SplineAxis], values: &[f64]) -> Result<()> {
     let wrong = |message: String| Err(Error::Model(format!("spline: {message}")));
     if axes.is_empty() || axes.len() > MOST_AXES {

@@ -12,7 +12,8 @@ pub struct Knots {
 }
 
 impl Knots {
-    /// Returns the B-splines at `t`, in steps from the first of `count` points. They are NaN at NaN.
+    /// Returns the cell and the four cubic B-splines, with slopes, that are not 0 at `t`, in steps from the first of
+    /// `count` points. They are NaN at NaN.
     pub fn at(t: f64, count: usize) -> Knots {
         let inside = t.clamp(0.0, (count - 1) as f64);
         // NaN becomes 0
@@ -29,7 +30,8 @@ impl Knots {
     }
 }
 
-/// Returns the coefficients of the natural spline through `values`, (count + 2, …), from one axis after another.
+/// Computes the B-spline coefficients, (count + 2, …), of the natural cubic spline through `values` on a grid of 1 to 3
+/// axes.
 pub fn coefficients(axes: &[SplineAxis], values: &[f64]) -> Vec<f64> {
     let mut table = values.to_vec();
     for (d, axis) in axes.iter().enumerate() {
@@ -48,8 +50,8 @@ pub fn coefficients(axes: &[SplineAxis], values: &[f64]) -> Vec<f64> {
     table
 }
 
-/// Solves (c_{k−1} + 4 c_k + c_{k+1}) / 6 = y_k, with no curvature at the ends: there c_k = y_k, and the outermost
-/// coefficients follow.
+/// Computes the B-spline coefficients of the natural cubic spline through y: solves (c_{k−1} + 4 c_k + c_{k+1}) / 6 =
+/// y_k, with no curvature at the ends.
 fn natural(y: &[f64]) -> Vec<f64> {
     let n = y.len();
     let mut c = vec![0.0; n + 2];

@@ -4,7 +4,8 @@ use super::SplineAxis;
 
 const KNOTS: &str = include_str!("knots.wgsl");
 
-/// Returns the function `fill` for a spline over `axes` whose coefficients are in `table`.
+/// Returns the WGSL function `fill` that evaluates a spline over `axes` with the coefficients in `table`, with
+/// `derivatives` also those by each parameter.
 pub fn fill(axes: &[SplineAxis], derivatives: bool) -> String {
     let count = axes.len();
     let kind = if count == 1 { "f32".to_owned() } else { format!("array<f32, {count}>") };
@@ -43,13 +44,13 @@ fn fill(x: {kind}, u: ptr<function, array<f32, {}>>, out: ptr<function, array<f3
     )
 }
 
-/// Returns the product of a coefficient and the weights of every axis, for the axis `slope` those of the derivative.
+/// Returns the WGSL product of a coefficient `c` and each axis' B-spline value, or for the axis `slope` its derivative.
 fn product(count: usize, slope: Option<usize>) -> String {
     let factor = |d: usize| format!(" * k{d}.{}[i{d}]", if slope == Some(d) { "slope" } else { "value" });
     format!("c{}", (0..count).map(factor).collect::<String>())
 }
 
-/// Returns a number as a literal.
+/// Returns a WGSL literal of a number, in f32.
 fn literal(value: f64) -> String {
     format!("{:?}f", value.clamp(-3e38, 3e38) as f32)
 }

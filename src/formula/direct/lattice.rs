@@ -29,7 +29,8 @@ pub struct Lattice<R> {
 const SHAPES: usize = 6;
 
 impl<R: Real> Lattice<R> {
-    /// Returns the lattice of a grid (2, points); `None` if the grid is not one.
+    /// Returns the distinct x and y of a grid (2, points) that is all pairs of them, line by line; `None` for any other
+    /// grid.
     pub fn of(x: &[R], is_round: bool) -> Option<Lattice<R>> {
         let columns = columns(x, false)?;
         let (x, y) = x.split_at(x.len() / 2);
@@ -37,7 +38,8 @@ impl<R: Real> Lattice<R> {
         Some(Lattice { columns: x[..columns].to_vec(), lines, is_round })
     }
 
-    /// Computes the sums of the products of residuals and derivatives.
+    /// Sums products of residuals and derivatives (χ², gradient, normal matrix) over this lattice, for several fits
+    /// side by side.
     pub fn add_up(&self, sum: LaneSum<'_, R>) {
         pulp::Arch::new().dispatch(Evaluation { lattice: self, sum });
     }
@@ -228,8 +230,8 @@ fn load<R: Real, S: Simd, const C: usize>(simd: S, rows: &[Lanes<R>; C], v: usiz
     all
 }
 
-/// Returns the number of points on a line of a grid (2, points), if that is a lattice: all pairs of some numbers, line
-/// by line. `known`: the grid is a lattice.
+/// Returns the number of points per line if a grid (2, points) is all pairs of some x and y, line by line (unchecked if
+/// `known`); else `None`.
 pub fn columns<R: Real>(x: &[R], known: bool) -> Option<usize> {
     let (x, y) = x.split_at(x.len() / 2);
     let columns = y.iter().position(|other| *other != y[0])?;

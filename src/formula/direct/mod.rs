@@ -31,7 +31,7 @@ pub enum Direct {
 }
 
 impl Direct {
-    /// Returns the built-in model of this name, with its parameters in the order of its table.
+    /// Returns the hand-written version of a built-in model; `None` if the model of this name has none.
     pub fn of(name: &str) -> Option<Direct> {
         match name {
             "gauss1d" => Some(Direct::Gauss1d),
@@ -43,7 +43,8 @@ impl Direct {
         }
     }
 
-    /// Fills the rows of a block: values and derivatives.
+    /// Computes value and derivatives of the model at the points of a block, for several fits side by side, into its
+    /// rows.
     pub fn evaluate<R: Real>(self, block: LaneBlock<'_, R>) {
         match self {
             Direct::Gauss1d => run::<Gauss1d, R, _, _, _, _>(block),
@@ -54,8 +55,8 @@ impl Direct {
         }
     }
 
-    /// Returns the function that computes the sums of fits on the grid `x` (2, points), if that is faster than rows
-    /// are.
+    /// Returns the function that sums products of residuals and derivatives over the grid `x` (2, points) directly;
+    /// `None` unless for a Gaussian on a lattice.
     pub fn sums<R: Real>(self, x: &[R]) -> Option<AddUp<R>> {
         let is_round = match self {
             Direct::Gauss2d => true,
@@ -66,13 +67,14 @@ impl Direct {
         Some(Arc::new(move |sum| lattice.add_up(sum)))
     }
 
-    /// Returns the factor of the formula's own rounding bound: an exponential that is the product of two has 12
-    /// roundings instead of 9.
+    /// Returns by what to multiply the formula's rounding bound for this model: 4/3 where an exponential is a product
+    /// of two, else 1.
     pub fn roundings_of_factors(self) -> f32 {
         if matches!(self, Direct::Gauss2d | Direct::Gauss2dElliptic) { 4.0 / 3.0 } else { 1.0 }
     }
 
-    /// Returns the bound on the rounding of the values where f32 holds the predictors.
+    /// Returns how to bound the rounding error of the values from the sums of a fit, where f32 holds the predictors
+    /// exactly.
     pub fn rounding(self) -> SumRounding {
         match self {
             Direct::Gauss1d => Gauss1d::ROUNDING,
@@ -84,7 +86,7 @@ impl Direct {
     }
 }
 
-/// Fills the rows of a block with those of model M.
+/// Fills the rows of a block with values and derivatives of the model type M.
 fn run<M, R: Real, const P: usize, const D: usize, const K: usize, const N: usize>(block: LaneBlock<'_, R>)
 where
     M: Model<P, D, K, N>,

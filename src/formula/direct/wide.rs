@@ -30,12 +30,12 @@ impl<R: Real, S: Simd> V<R, S> {
     /// Number of these in a row of lanes.
     pub const COUNT: usize = LANES / (size_of::<R::Vector<S>>() / size_of::<R>() * WIDE);
 
-    /// Returns the same number for every fit.
+    /// Makes a vector with the same number for every fit.
     #[inline(always)]
     pub fn splat(simd: S, x: R) -> Self {
         V(simd, [R::splat(simd, x); WIDE])
     }
-    /// Returns part `v` of a row of lanes.
+    /// Loads part number `v` of a row that has one number per fit.
     #[inline(always)]
     pub fn load(simd: S, row: &Lanes<R>, v: usize) -> Self {
         let own = &R::vectors::<S>(&row.0)[v * WIDE..][..WIDE];
@@ -43,17 +43,17 @@ impl<R: Real, S: Simd> V<R, S> {
         all.copy_from_slice(own);
         V(simd, all)
     }
-    /// Returns part `v` of a row − this.
+    /// Returns part `v` of a row minus this.
     #[inline(always)]
     pub fn below(self, row: &Lanes<R>, v: usize) -> Self {
         V::load(self.0, row, v) - self
     }
-    /// Writes these numbers into part `v` of a row of lanes.
+    /// Writes this vector into part `v` of a row that has one number per fit.
     #[inline(always)]
     pub fn store(self, row: &mut Lanes<R>, v: usize) {
         R::vectors_mut::<S>(&mut row.0)[v * WIDE..][..WIDE].copy_from_slice(&self.1);
     }
-    /// Applies an operation to each register of this and `b`.
+    /// Combines each register of this with that of `b` by an operation.
     #[inline(always)]
     fn with(self, b: Self, each: impl Fn(R::Vector<S>, R::Vector<S>) -> R::Vector<S>) -> Self {
         let mut all = self.1;
@@ -62,22 +62,22 @@ impl<R: Real, S: Simd> V<R, S> {
         }
         V(self.0, all)
     }
-    /// Returns a constant for every fit.
+    /// Makes a vector with the constant x for every fit.
     #[inline(always)]
     pub fn number(self, x: f64) -> Self {
         V::splat(self.0, R::of(x))
     }
-    /// Returns 1 for every fit.
+    /// Makes a vector with 1 for every fit.
     #[inline(always)]
     pub fn one(self) -> Self {
         self.number(1.0)
     }
-    /// Returns 1 / this.
+    /// Returns 1 / this, fit by fit.
     #[inline(always)]
     pub fn inverse(self) -> Self {
         self.one().with(self, |a, b| R::divide(self.0, a, b))
     }
-    /// Returns this · b + c, with one rounding where the processor has the instruction.
+    /// Returns this · b + c, fused into one rounding where the processor has the instruction.
     #[inline(always)]
     pub fn times_plus(self, b: Self, c: Self) -> Self {
         let mut all = self.1;
@@ -86,12 +86,12 @@ impl<R: Real, S: Simd> V<R, S> {
         }
         V(self.0, all)
     }
-    /// Returns e^x.
+    /// Returns e to the power of this, fit by fit.
     #[inline(always)]
     pub fn exp(self) -> Self {
         V(self.0, R::exp_each::<S, WIDE, false>(self.0, self.1))
     }
-    /// Returns e^x of numbers that are at most 0, or NaN.
+    /// Returns e to the power of this, fit by fit; all numbers must be at most 0, or NaN.
     #[inline(always)]
     pub fn exp_below(self) -> Self {
         V(self.0, R::exp_each::<S, WIDE, true>(self.0, self.1))

@@ -23,13 +23,14 @@ pub struct Bins {
 }
 
 impl Bins {
-    /// Makes `count` bins of `bin` pixels each.
+    /// Makes `count` bins of `bin` template pixels each, a power of two; their velocities are set later by `place`.
     pub fn new(bin: usize, count: usize) -> Bins {
         debug_assert!(bin.is_power_of_two());
         Bins { bin, count, first: 0, wanted: 0, shifts: 0, positions: Vec::new() }
     }
 
-    /// Sets the velocities' shifts, none of them below `first`.
+    /// Stores each velocity's Doppler shift, in bins, relative to the whole shift `first`, which must not exceed any of
+    /// them.
     pub fn place(&mut self, shifts: Vec<f64>, first: i64) {
         let high = shifts.iter().copied().fold(f64::NEG_INFINITY, f64::max).ceil() as i64;
         (self.first, self.wanted) = (first, (high - first) as usize + 1);
@@ -37,28 +38,28 @@ impl Bins {
         self.positions = shifts.into_iter().map(|shift| shift - first as f64).collect();
     }
 
-    /// Makes signals of zeros.
+    /// Returns two arrays of zeros with room for the bins and all shifts, to be filled with a spectrum's sums.
     pub fn no_signals(&self) -> Signals {
         [(); 2].map(|()| vec![0f32; self.count + self.shifts])
     }
 
-    /// Returns the place of a pixel of the segment in signals: a bin b at shift s reads the template's bin b − s, so
-    /// that [`Correlate`](crate::rows::scan::Correlate) reads signal[b' + s'] with s' = s − first.
+    /// Returns the index in [`Signals`] of the bin that holds a pixel of the segment; `None` if it lies before the
+    /// first.
     pub fn place_of(&self, pixel: usize) -> Option<usize> {
         usize::try_from((pixel >> self.bin.trailing_zeros()) as i64 - self.first).ok()
     }
 
-    /// Returns the whole shift below a position.
+    /// Returns the index of the whole shift at or below a fractional position among shifts, at most the last one.
     pub fn whole(&self, position: f64) -> usize {
         (position as usize).min(self.shifts - 1)
     }
 
-    /// Returns the position of a shift in bins among the shifts that are placed.
+    /// Converts a Doppler shift in bins to its fractional index among the placed shifts, clamped to their range.
     pub fn position(&self, shift: f64) -> f64 {
         (shift - self.first as f64).clamp(0.0, (self.wanted - 1) as f64)
     }
 
-    /// Interpolates a row over whole shifts from `low` on at some velocities.
+    /// Interpolates `row`, given at whole shifts from `low` on, linearly at the shifts of a range of velocity indices.
     pub fn between<'a>(
         &'a self,
         row: &'a [f32],

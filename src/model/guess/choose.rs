@@ -36,7 +36,7 @@ pub struct Distances {
 }
 
 impl Distances {
-    /// `labels` (templates, labels) are those of the first arm; `lines` (templates, bins) those of each segment.
+    /// Scales each label by its range over the templates, and weights it by how much it changes their spectral lines.
     pub fn new(mut labels: Vec<Vec<f64>>, parameters: Vec<Option<usize>>, lines: &[&[f32]]) -> Distances {
         for k in 0..parameters.len() {
             let all = labels.iter().map(|labels| labels[k]);
@@ -47,7 +47,8 @@ impl Distances {
         Distances { labels, weights, parameters }
     }
 
-    /// Returns the distance between two candidates by the labels for which the spectrum gives no start of its own.
+    /// Returns the distance of two candidates: the largest weighted label difference, at least 0.5 if velocities differ
+    /// by 60 km/s.
     fn between(&self, a: &Candidate, b: &Candidate, limits: &[Limits]) -> f64 {
         let [of_a, of_b] = [a, b].map(|one| &self.labels[one.template]);
         let share = |k: usize| self.weights[k] * (of_a[k] - of_b[k]).abs();
@@ -56,13 +57,13 @@ impl Distances {
         if (a.velocity - b.velocity).abs() > DISTINCT_VELOCITY { labels.max(VELOCITY_DISTANCE) } else { labels }
     }
 
-    /// Returns the distance of a candidate from the nearest of those that are chosen; infinite if there is none.
+    /// Returns the distance of a candidate to the nearest one in `chosen`; infinite if `chosen` is empty.
     fn nearest(&self, one: &Candidate, chosen: &[Candidate], limits: &[Limits]) -> f64 {
         chosen.iter().map(|other| self.between(one, other, limits)).fold(f64::INFINITY, f64::min)
     }
 
-    /// Adds the first candidates, which are in the order of their scores, that are distinct from all that are chosen,
-    /// until there are `count`.
+    /// Appends candidates, in their order, to `chosen` if they are at least 0.17 distant from all in it, until it has
+    /// `count`.
     pub fn choose(&self, candidates: &[Candidate], chosen: &mut Vec<Candidate>, count: usize, limits: &[Limits]) {
         for one in candidates {
             if chosen.len() >= count {
@@ -74,8 +75,9 @@ impl Distances {
         }
     }
 
-    /// Returns the best candidate and those that compete with it: the further apart, the more may χ² rise. `candidates`
-    /// are in the order of their scores. Of several, the one that rises least for its distance comes first.
+    /// Returns the best candidate and up to three others with little higher χ²: the more distant, the more it may be
+    /// higher. `candidates` are in the order of their scores. Of several, the one that rises least for its distance
+    /// comes first.
     pub fn competing(&self, candidates: &[Candidate], limits: &[Limits]) -> Vec<Candidate> {
         let Some((best, others)) = candidates.split_first() else { return Vec::new() };
         let least = f64::from(best.score);
@@ -97,8 +99,8 @@ impl Distances {
         chosen
     }
 
-    /// Returns the basins of the first guess in which those that are chosen lie, by the place of the candidate at the
-    /// lowest point of each. `candidates` are in the order of their scores.
+    /// Returns for each chosen candidate the index in `candidates` of the local χ² minimum that a chain of near, better
+    /// ones leads to. `candidates` are in the order of their scores.
     pub fn basins(&self, candidates: &[Candidate], chosen: &[Candidate], limits: &[Limits]) -> Vec<usize> {
         let is_same = |a: &Candidate, b: &Candidate| a.template == b.template && a.velocity == b.velocity;
         let place = |one: &Candidate| candidates.iter().position(|other| is_same(one, other));

@@ -50,7 +50,7 @@ impl Components {
         Components { count, rows: interleaved(&single(components), bins), mix: single(mix) }
     }
 
-    /// Returns the memory that making the components takes (bytes).
+    /// Estimates the memory that `new` needs for so many templates and bins (bytes).
     pub fn bytes(templates: usize, bins: usize) -> u64 {
         let (some, count) = (PRINCIPAL.min(templates), COMPONENTS.min(templates).next_multiple_of(8));
         let packed =
@@ -58,7 +58,7 @@ impl Components {
         (bins as u64).saturating_mul(8 * some as u64 + 12 * count as u64).saturating_add(packed)
     }
 
-    /// Returns the correlations of the components with a signal, (count, shifts) of the bins.
+    /// Correlates each component with a spectrum's binned `signal` at every whole shift: (count, shifts).
     pub fn correlate(&self, signal: &[f32], bins: &Bins) -> Vec<f32> {
         let Bins { count, wanted, shifts, .. } = *bins;
         let mut out = vec![0f32; self.count * shifts];

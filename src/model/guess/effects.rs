@@ -2,8 +2,8 @@
 
 use nalgebra::DMatrix;
 
-/// Returns the root of the summed squares by which lines change over the whole range of each label, as shares of the
-/// largest (labels).
+/// Returns for each label how much lines change over its range (root of summed squares of a linear fit), relative to
+/// the largest.
 ///
 /// `labels` (templates, labels) have the range 1, or 0 where they are fixed. Each of `lines` is (templates, bins), one
 /// per segment. The changes are the coefficients c of a linear fit, l ≈ c₀ + Σ c_k x_k in every bin, so that labels

@@ -28,7 +28,8 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// Returns the effort for a prepared spectrum.
+    /// Decides for a spectrum whether all templates are refitted, and how many velocities and starts it gets, by its
+    /// continuum and effective pixels.
     pub fn new(prepared: &Prepared) -> Effort {
         if prepared.arms.iter().all(|arm| arm.basis.is_empty()) {
             Effort { refits_all: false, velocities: 1, starts: None }

@@ -16,12 +16,13 @@ const ROTATIONS: [f64; 4] = [5.0, 30.0, 80.0, 200.0];
 /// Doublings of the number of Sobol points that are tried before the hull counts as unreachable.
 const SOBOL_ATTEMPTS: u32 = 1 << 16;
 
-/// Returns the physical labels of an emulator at u.
+/// Returns the physical values of the network inputs of an arm's emulator, from parameters `u` in the solver's units.
 pub fn physical_labels(model: &SpectralModel, arm: &ModelArm, u: &[f64]) -> Vec<f64> {
     arm.inputs.iter().map(|input| input.source.value(|p| model.parameters[p].to_physical(u[p]))).collect()
 }
 
-/// Returns the vsini of the library's templates, km/s; empty where nothing rotates.
+/// Returns the vsini values (km/s) at which templates are computed: fixed, start or a few; empty if the model has no
+/// rotation.
 pub fn rotations(model: &SpectralModel) -> Vec<f64> {
     match model.vsini {
         None => Vec::new(),
@@ -38,7 +39,7 @@ pub fn rotations(model: &SpectralModel) -> Vec<f64> {
     }
 }
 
-/// Adds vsini to the points: every point at every rotation, one point after the other.
+/// Repeats every point for every vsini of `rotations` (km/s) if vsini is free; else returns the points as they are.
 pub fn rotated(model: &SpectralModel, points: Vec<Vec<f64>>, rotations: &[f64]) -> Vec<Vec<f64>> {
     let Some(p) = model.free_vsini() else { return points };
     let at = |u: &Vec<f64>, v: f64| {
@@ -49,8 +50,8 @@ pub fn rotated(model: &SpectralModel, points: Vec<Vec<f64>>, rotations: &[f64]) 
     points.iter().flat_map(|u| rotations.iter().map(move |&v| at(u, v))).collect()
 }
 
-/// Returns templates (points × rotations, pixels) as they are observed, of templates (points, pixels): rotated, and
-/// with the line spread applied.
+/// Broadens templates (points, pixels) by every rotation (vsini, km/s) and by the line spread: (points × rotations,
+/// pixels).
 pub fn observed(arm: &ModelArm, flux: Vec<f32>, rotations: &[f64]) -> Vec<f32> {
     let pixels = arm.emulator.pixels();
     let spread = Spread::new(arm, pixels);
@@ -60,7 +61,8 @@ pub fn observed(arm: &ModelArm, flux: Vec<f32>, rotations: &[f64]) -> Vec<f32> {
     flux.par_chunks(pixels).flat_map_iter(|row| observed_rows(arm, row, rotations, spread.as_ref())).collect()
 }
 
-/// Returns one template as it is observed at each rotation.
+/// Returns copies of one template, one for each vsini (km/s) or a single one without, broadened by it and by the line
+/// spread.
 fn observed_rows(arm: &ModelArm, template: &[f32], rotations: &[f64], spread: Option<&Spread>) -> Vec<f32> {
     let mut all = template.repeat(rotations.len().max(1));
     for (row, v) in all.chunks_exact_mut(template.len()).zip(rotations) {
@@ -72,8 +74,8 @@ fn observed_rows(arm: &ModelArm, template: &[f32], rotations: &[f64], spread: Op
     all
 }
 
-/// Applies rotation to a template. The edges of each segment are replicated, because the guess must not see a line at
-/// every edge.
+/// Convolves a template in place with the rotation kernel of `vsini` (km/s), segment by segment of its grid. The edges
+/// of each segment are replicated, because the guess must not see a line at every edge.
 fn broaden(arm: &ModelArm, row: &mut [f32], vsini: f64) {
     for segment in &arm.grid.segments {
         let kernel = RotationKernel::new(vsini / LIGHT / segment.step);
@@ -88,7 +90,8 @@ fn broaden(arm: &ModelArm, row: &mut [f32], vsini: f64) {
     }
 }
 
-/// Returns Sobol points (Owen-scrambled) of the labels that have no start, inside the bounds and every hull; in u.
+/// Returns Owen-scrambled Sobol points, in the solver's units, over the free labels without a start, inside bounds and
+/// training hulls.
 pub fn library(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>> {
     let open = |p: usize| {
         let parameter = &model.parameters[p];
@@ -121,7 +124,8 @@ pub fn library(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>> {
     Ok(points)
 }
 
-/// Returns the transform of the first network input that is this parameter; the identity if there is none.
+/// Returns the transform (identity or log₁₀) of the first network input that this parameter supplies; else the
+/// identity.
 fn arm_transform(model: &SpectralModel, parameter: usize) -> Transform {
     let inputs = model.arms.iter().flat_map(|arm| &arm.inputs);
     inputs
@@ -131,8 +135,7 @@ fn arm_transform(model: &SpectralModel, parameter: usize) -> Transform {
         .unwrap_or(Transform::Identity)
 }
 
-/// Returns the value, in the solver's units, at a fraction of the way between the bounds: evenly in log₁₀ if the label
-/// is scaled so.
+/// Returns the value in solver's units at the fraction `at` from lower to upper bound: spaced linearly or in log₁₀.
 fn along(parameter: &ModelParameter, transform: Transform, at: f64) -> f64 {
     let physical = match transform {
         Transform::Identity => parameter.lower + (parameter.upper - parameter.lower) * at,
@@ -141,7 +144,8 @@ fn along(parameter: &ModelParameter, transform: Transform, at: f64) -> f64 {
     parameter.to_u(physical)
 }
 
-/// Explains why no point was found: names the labels that cannot come into their training range, else all bounds.
+/// Writes the message that no point within the bounds lies in the training hulls, naming labels that cannot reach their
+/// range.
 fn unreachable(model: &SpectralModel) -> String {
     let (mut outside, mut bounds) = (Vec::new(), Vec::new());
     for arm in &model.arms {

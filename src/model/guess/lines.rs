@@ -18,7 +18,8 @@ pub struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// Prepares the lines of a range of an arm's template pixels, with an orthonormal basis of its continuum.
+    /// Prepares line extraction for a range of template pixels of an arm: an orthonormal continuum basis that `of`
+    /// fits.
     pub fn new<'a>(arm: &ModelArm, flux: &'a [f32], pixels: Range<usize>) -> Lines<'a> {
         let wavelength = &arm.emulator.wavelength()[pixels.clone()];
         let count = wavelength.len();
@@ -29,7 +30,8 @@ impl Lines<'_> {
         Lines { flux, stride: arm.emulator.pixels(), pixels, basis }
     }
 
-    /// Returns the lines of a template: flux / continuum − 1, or flux − 1 where the model has no continuum (pixels).
+    /// Returns a template's flux divided by its fitted continuum, less 1; flux − 1 where the model has no continuum
+    /// (pixels).
     pub fn of(&self, template: usize) -> Vec<f64> {
         let flux = self.flux[template * self.stride..][self.pixels.clone()].iter().map(|f| f64::from(*f));
         if self.basis.is_empty() {
@@ -65,8 +67,8 @@ impl Lines<'_> {
         (rows, exact)
     }
 
-    /// Returns a template averaged in bins, less 1. Where a continuum has its own level, the template is divided by its
-    /// mean over its arm first.
+    /// Averages a template's flux over bins of `bin` pixels, divided by its mean level if a continuum is fitted, less
+    /// 1. Where a continuum has its own level, the template is divided by its mean over its arm first.
     pub fn whole(&self, template: usize, bin: usize) -> Vec<f32> {
         let all = &self.flux[template * self.stride..][..self.stride];
         let mean = all.iter().map(|f| f64::from(*f)).sum::<f64>() / all.len() as f64;
@@ -83,7 +85,8 @@ pub fn centred(mut row: Vec<f64>) -> Vec<f64> {
     row
 }
 
-/// Returns the widest bin, a power of two, that blurs neither the lines nor the range of velocities.
+/// Returns the widest bin (pixels, a power of two) at which lines shifted by one bin keep the share `least` of their
+/// autocorrelation, with over 64 bins and 8 shifts left.
 ///
 /// The correlation of the lines, which have the mean 0, with themselves shifted by the bin is at least `least`. A row
 /// has `count` pixels, and the range of velocities is `shifts` pixels wide.
@@ -97,7 +100,7 @@ pub fn bin_width(lines: &[Vec<f64>], count: usize, shifts: f64, least: f64) -> u
     bin
 }
 
-/// Returns the mean of `f` over the values of each bin of a row.
+/// Applies `f` to each value and averages the results over consecutive bins of `bin` values.
 pub fn average(row: &[f64], bin: usize, f: impl Fn(f64) -> f64) -> Vec<f64> {
     row.chunks(bin).map(|c| c.iter().map(|l| f(*l)).sum::<f64>() / c.len() as f64).collect()
 }

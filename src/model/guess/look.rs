@@ -28,13 +28,14 @@ pub struct Look<'a> {
 }
 
 impl<'a> Look<'a> {
-    /// `limits` are the velocity's, where that is free.
+    /// Finds which of `velocities` (km/s) lie within the velocity's `limits` or nearest its start; `None` for a fixed
+    /// velocity.
     pub fn new(velocities: &'a [f64], limits: Option<&Limits>) -> Look<'a> {
         Look { velocities, allowed: allowed(velocities, limits) }
     }
 
-    /// Returns a template at the velocities of the lowest minima of its row of scores, at most `count` and at least
-    /// one.
+    /// Returns candidates of one template at the lowest local minima of its χ² over velocity, `row`: 1 to `count` of
+    /// them.
     pub fn lowest(&self, template: usize, row: &[f32], count: usize) -> Vec<Candidate> {
         let row = &row[self.allowed.clone()];
         let candidate =
@@ -51,13 +52,13 @@ impl<'a> Look<'a> {
         minima
     }
 
-    /// Moves a template from where its row of scores is lowest to the minimum between velocities.
+    /// Moves a candidate's velocity to the minimum of the parabola through its lowest χ² and the two beside it.
     pub fn refine(&self, candidate: &mut Candidate, row: &[f32]) {
         candidate.velocity = self.refined(row, 0, nearest(self.velocities, candidate.velocity));
     }
 
-    /// Scores a template with its own lines at the velocity nearest to its best and those beside it, and moves it to
-    /// the lowest of their parabola.
+    /// Computes exact χ² at the velocity nearest to a candidate and its neighbours, and sets its score and velocity to
+    /// the minimum.
     pub fn look_closer(&self, candidate: &mut Candidate, units: &[Unit], signals: &[Signals]) {
         // a parabola may lead beyond the bounds
         let best = nearest(self.velocities, candidate.velocity).clamp(self.allowed.start, self.allowed.end - 1);
@@ -74,8 +75,8 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Returns the minimum of the parabola through the velocity `at` and its neighbours, km/s, from scores from the
-    /// velocity `first` on.
+    /// Returns the velocity (km/s) where a parabola through index `at` and its two neighbours is least; `row` begins at
+    /// index `first`.
     fn refined(&self, row: &[f32], first: usize, at: usize) -> f64 {
         let v = self.velocities[at];
         if at == first || at + 1 >= first + row.len() {
@@ -88,12 +89,12 @@ impl<'a> Look<'a> {
     }
 }
 
-/// Returns whether no neighbour of a value is lower, and the one before it is higher.
+/// Returns whether the value at index `at` is below the one before it and not above the one after it.
 fn is_minimum(row: &[f32], at: usize) -> bool {
     (at == 0 || row[at] < row[at - 1]) && (at + 1 == row.len() || row[at] <= row[at + 1])
 }
 
-/// Returns the lowest of some values, infinity where there is no number.
+/// Returns the least of the values, ignoring NaN; infinity if there is none.
 fn minimum(row: &[f32]) -> f32 {
     let lower = |a: f32, b: f32| if b < a { b } else { a };
     let (chunks, rest) = row.as_chunks::<8>();
@@ -104,7 +105,8 @@ fn minimum(row: &[f32]) -> f32 {
     lowest.iter().chain(rest).fold(f32::INFINITY, |low, value| lower(low, *value))
 }
 
-/// Returns the velocities inside a spectrum's bounds, or the one nearest to its start.
+/// Returns the index range of the velocities (km/s) within a spectrum's bounds, or of the one nearest to its given
+/// start.
 fn allowed(velocities: &[f64], limits: Option<&Limits>) -> Range<usize> {
     let Some(Limits { lower, upper, start, .. }) = limits else { return 0..1 };
     let range = (start.unwrap_or(*lower), start.unwrap_or(*upper));

@@ -65,7 +65,8 @@ pub struct FirstGuess {
 const SHORT: usize = 8;
 
 impl FirstGuess {
-    /// Evaluates the library.
+    /// Computes the templates of a quasi-random sample of labels, and all that depends on no spectrum, for guessing
+    /// starts.
     pub fn new(model: &SpectralModel, seed: u64) -> Result<FirstGuess> {
         let points = library(model, seed)?;
         let rotations = rotations(model);
@@ -102,13 +103,13 @@ impl FirstGuess {
         Ok(FirstGuess { parameters, distances, units, coarse, fine, free_velocity, model, marginalise })
     }
 
-    /// Returns the library's points in u, the velocity not set.
+    /// Returns the parameters of every template, in the solver's units; the velocity in them has no meaning.
     pub fn points(&self) -> &[Vec<f64>] {
         &self.parameters
     }
 
-    /// Returns the best distinct starts, at most `count`, at least one; unless that is said, those that compete with
-    /// the best. What `limits` say of a start replaces the library's.
+    /// Guesses starting points of a spectrum's fit by correlating it with the templates: 1 to `count` of them, or those
+    /// with competitive χ². What `limits` say of a start replaces the library's.
     pub fn starts(
         &self,
         prepared: &Prepared,
@@ -157,7 +158,8 @@ impl FirstGuess {
         chosen.iter().zip(basins).map(|(one, basin)| self.start(one, basin, limits)).collect()
     }
 
-    /// Returns the start at a candidate, moved inside the limits.
+    /// Makes a fit's starting parameters of a candidate's template and velocity; given starts replace them, bounds clip
+    /// them.
     fn start(&self, candidate: &Candidate, basin: usize, limits: &[Limits]) -> Start {
         let mut u = self.parameters[candidate.template].clone();
         for (p, (limits, parameter)) in limits.iter().zip(&self.model).enumerate() {
@@ -171,13 +173,15 @@ impl FirstGuess {
         Start { u, basin }
     }
 
-    /// Returns the signals of a spectrum in the fine bins of each unit; `smooth` is its arms' weight · continuum.
+    /// Sums a spectrum's products with its continuum in the fine bins of each segment; `smooth` is each arm's weight ·
+    /// continuum.
     fn signals(&self, prepared: &Prepared, smooth: &[Vec<f32>], samplings: &[&Sampling]) -> Vec<Signals> {
         let of = |unit: &Unit| unit.signals(&prepared.arms[unit.arm].data, &smooth[unit.arm], samplings[unit.arm]);
         self.units.iter().map(of).collect()
     }
 
-    /// Returns χ² up to a constant from the components: (templates, coarse velocities).
+    /// Computes χ², up to a constant and approximated by principal components, of each template at each velocity:
+    /// (templates, coarse velocities).
     fn scores(&self, signals: &[Signals]) -> Vec<f32> {
         let mut total = vec![0f32; self.parameters.len() * self.coarse.len()];
         for (unit, fine) in self.units.iter().zip(signals) {
@@ -187,7 +191,7 @@ impl FirstGuess {
     }
 }
 
-/// Returns weight · continuum of each arm, where the continuum is fitted without lines.
+/// Fits each arm's continuum without spectral lines, and returns weight · continuum at its pixels.
 fn smooths(prepared: &Prepared, samplings: &[&Sampling]) -> Vec<Vec<f32>> {
     prepared.arms.iter().zip(samplings).map(|(arm, sampling)| arm.smooth(sampling)).collect()
 }
@@ -199,7 +203,8 @@ fn bytes(arm: &ModelArm, templates: usize) -> u64 {
     (templates as u64).saturating_mul(4 * arm.emulator.pixels() as u64 + 10 * longest as u64)
 }
 
-/// Returns the velocity of every whole shift inside the range, km/s.
+/// Returns the velocities, km/s, from `low` to `high` whose Doppler shifts are whole multiples of `step` in ln λ; else
+/// their middle.
 fn velocities(step: f64, low: f64, high: f64) -> Vec<f64> {
     let index = |v: f64| (v / LIGHT).atanh() / step;
     let whole = index(low).ceil() as i64..=index(high).floor() as i64;

@@ -42,8 +42,8 @@ pub struct Arm<'a> {
     pub signals: &'a [Signals],
 }
 
-/// Adds an arm's part to the candidates' scores: χ², and the part of ln det A that is not the same for all where models
-/// are marginalised.
+/// Adds an arm's χ² with the continuum refitted to each candidate's template to the candidates' scores, and, if
+/// marginalised, ln det A.
 pub fn add_refitted(candidates: &mut [Candidate], arm: Arm, marginalise: bool) {
     let terms = arm.prepared.rank;
     let columns = candidates.len().next_multiple_of(LANES);
@@ -81,15 +81,16 @@ struct Wide {
 }
 
 impl Wide {
-    /// Chooses the width of wide bins, so that there are at least about 128 or 12 per continuum term where possible.
+    /// Chooses how many fine bins make a wide one, so that a segment has about 128 wide bins, or 12 per continuum term
+    /// if that is more.
     fn new(stretches: Stretches, terms: usize) -> Wide {
         let Stretches { lanes, length } = stretches;
         let width = (length * lanes / WIDE.max(WIDE_OF_TERM * terms)).max(1);
         Wide { stretches, width, bins: length.div_ceil(width) * lanes }
     }
 
-    /// Pairs each wide bin with the pixel in its middle, or with the nearest one where the spectrum does not reach
-    /// that. Only a few pixels are looked up, and those between are interpolated.
+    /// Pairs the index of each wide bin with the spectrum's pixel in its middle, interpolated, or the nearest one at
+    /// the spectrum's ends. Only a few pixels are looked up, and those between are interpolated.
     fn middle_pixels(&self, unit: &Unit, sampling: &Sampling) -> Vec<(usize, usize)> {
         let Stretches { lanes, length } = self.stretches;
         let every = (sampling.pixels / (LOOKED_AT * self.bins)).max(1);
@@ -237,7 +238,7 @@ impl WithSimd for Correct<'_> {
     }
 }
 
-/// Returns the values of a row from index `at` on, one per lane, as f64.
+/// Copies the values of a row from index `at` on, one per SIMD lane, converted to f64.
 #[inline(always)]
 fn lanes(row: &[f32], at: usize) -> Lanes {
     let mut lanes = [0.0; LANES];

@@ -13,14 +13,14 @@ pub struct Stretches {
 }
 
 impl Stretches {
-    /// Divides a row of `bins` bins into as many stretches as a vector of the machine has f32 lanes.
+    /// Plans to split a row of `bins` bins into one contiguous stretch per f32 lane of the processor's vectors.
     pub fn new(bins: usize) -> Stretches {
         let lanes = pulp::Arch::new().dispatch(Lanes);
         Stretches { lanes, length: bins.div_ceil(lanes) }
     }
 
-    /// Lays a row out in stretches, each with some bins before and after it: (before + length + after, lanes), 0 beyond
-    /// the row.
+    /// Copies a row so that lane k holds its k-th stretch, with some bins before and after it: (before + length +
+    /// after, lanes), 0 beyond the row.
     pub fn lay_out(&self, row: &[f32], before: usize, after: usize) -> Vec<f32> {
         let places = before + self.length + after;
         let mut out = vec![0f32; places * self.lanes];

@@ -49,8 +49,8 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Prepares the segment `s` of the arm number `a` for a range of velocities, km/s. `flux` is (templates, pixels of
-    /// the arm).
+    /// Bins the lines of all templates on segment `s` of arm number `a`, ready for correlation over a range of
+    /// velocities, km/s. `flux` is (templates, pixels of the arm).
     pub fn new(
         arm: &ModelArm,
         a: usize,
@@ -95,7 +95,8 @@ impl Unit {
         })
     }
 
-    /// Places the velocities of both looks among whole shifts.
+    /// Converts the velocities (km/s) of the coarse and the fine search to shifts in bins, and lays out templates for
+    /// them.
     pub fn place_velocities(&mut self, arm: &ModelArm, coarse: &[f64], fine: &[f64]) {
         let step = arm.grid.segments[self.segment].step;
         let shifts = |bins: &Bins, velocities: &[f64]| -> Vec<f64> {
@@ -113,12 +114,14 @@ impl Unit {
         self.whole.par_iter_mut().for_each(|row| *row = self.stretches.lay_out(row, shifts, 0));
     }
 
-    /// Returns the templates' lines themselves, (templates, fine bins).
+    /// Returns each template's lines, flux / continuum − 1, in fine bins, not approximated by components: (templates,
+    /// fine bins).
     pub fn own_lines(&self) -> &[f32] {
         &self.exact[0]
     }
 
-    /// Returns the signals of the spectrum in fine bins.
+    /// Sums s (D − s) and s² of a spectrum over its pixels in each fine bin, D being `data` and s `smooth`, its weight
+    /// · continuum.
     pub fn signals(&self, data: &[f32], smooth: &[f32], sampling: &Sampling) -> Signals {
         let mut signals = self.fine.no_signals();
         let [cross, power] = &mut signals;
@@ -130,18 +133,21 @@ impl Unit {
         signals
     }
 
-    /// Returns the position of a velocity among the fine bins' shifts.
+    /// Converts a velocity (km/s) to its fractional index among the whole shifts of the fine bins, clamped to their
+    /// range.
     pub fn position(&self, velocity: f64) -> f64 {
         self.fine.position((velocity / LIGHT).atanh() / self.bin_step)
     }
 
-    /// Returns (length, lanes) a template less 1 as signals see it at a whole shift, 0 beyond it.
+    /// Returns a template's flux less 1 in fine bins, moved by the whole shift of this index, 0 beyond it: (length,
+    /// lanes).
     pub fn whole(&self, template: usize, shift: usize) -> &[f32] {
         let Stretches { lanes, length } = self.stretches;
         &self.whole[template][(self.fine.shifts - shift) * lanes..][..length * lanes]
     }
 
-    /// Returns the fine bin of signals that a pixel belongs to, if it is one of the segment.
+    /// Returns the index in a spectrum's fine-bin sums to which its pixel belongs; `None` if the pixel is not read from
+    /// this segment.
     #[inline]
     pub fn place(&self, sampling: &Sampling, pixel: usize) -> Option<usize> {
         let packed = sampling.index[pixel];
@@ -152,7 +158,7 @@ impl Unit {
         self.fine.place_of(nearest - self.start).filter(|at| *at < self.fine.count + self.fine.shifts)
     }
 
-    /// Returns the signals of coarse bins, which are as wide as the fine ones or twice as wide, from those of the fine.
+    /// Adds up a spectrum's fine-bin sums in coarse bins, which are as wide or twice as wide.
     pub fn coarse_signals(&self, fine: &Signals) -> Signals {
         debug_assert!(self.coarse.bin == self.fine.bin || self.coarse.bin == 2 * self.fine.bin);
         let mut signals = self.coarse.no_signals();
@@ -170,8 +176,8 @@ impl Unit {
         signals
     }
 
-    /// Adds this unit's share, power − 2 cross of every template, to `total` (templates, coarse velocities). The
-    /// components' correlations are brought to the velocities first: there are fewer of them than templates.
+    /// Adds this segment's χ² up to a constant, from principal components, to `total` (templates, coarse velocities).
+    /// The components' correlations are brought to the velocities first: there are fewer of them than templates.
     pub fn add_scores(&self, [cross, power]: &Signals, total: &mut [f32]) {
         let Bins { shifts, positions, .. } = &self.coarse;
         let cross = self.lines.correlate(cross, &self.coarse);
@@ -186,7 +192,8 @@ impl Unit {
         MatrixProduct { input: &self.mix, packed, output: total, accumulate: true }.run();
     }
 
-    /// Adds this unit's share of a template's χ² at some fine velocities to `scores`, from its lines themselves.
+    /// Adds this segment's χ² of a template up to a constant, from its own lines, to `scores`, one per fine velocity of
+    /// a range.
     pub fn add_exact_scores(&self, template: usize, signals: &Signals, velocities: Range<usize>, scores: &mut [f32]) {
         let (fine, positions) = (&self.fine, &self.fine.positions[velocities.clone()]);
         let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return };
@@ -198,7 +205,7 @@ impl Unit {
     }
 }
 
-/// Returns how templates are made of the components of both: (templates, 2 × components).
+/// Joins each template's coefficients of the components of lines and of squared lines: (templates, 2 × components).
 fn mixed(lines: &Components, squares: &Components) -> Vec<f32> {
     let rows = lines.mix.chunks_exact(lines.count).zip(squares.mix.chunks_exact(squares.count));
     rows.flat_map(|(l, s)| l.iter().chain(s).copied()).collect()

@@ -32,7 +32,7 @@ pub(super) enum ApogeeKind {
 }
 
 impl ApogeeKind {
-    /// Returns whether the file is an apStar or an apVisit file, judged by its images; `None` if it is neither.
+    /// Returns `Star` for an apStar and `Visit` for an apVisit file, judged by its images; `None` if it is neither.
     pub fn of(fits: &Fits) -> Option<ApogeeKind> {
         let shape = |k: usize| match fits.hdus.get(k).map(|hdu| &hdu.kind) {
             Some(Kind::Image(image)) => Some(image.shape.as_slice()),
@@ -137,8 +137,9 @@ impl SpectraReader for StarReader {
     }
 }
 
-/// Reads an apVisit. Its chips are stored from red to blue, each descending in wavelength: here they are put in
-/// ascending order and make one arm with gaps.
+/// Reads the one spectrum of an apVisit file, its chips sorted by wavelength and converted to vacuum (Å). Its chips are
+/// stored from red to blue, each descending in wavelength: here they are put in ascending order and make one arm with
+/// gaps.
 pub(super) fn open_visit(mut fits: Fits) -> Result<Single> {
     let chip = fits.image(FLUX)?.shape.get(1).copied().unwrap_or(0);
     if chip == 0 {
@@ -163,8 +164,8 @@ pub(super) fn open_visit(mut fits: Fits) -> Result<Single> {
     Ok(Single::new(spectra, &fits.path, notes))
 }
 
-/// Pixels in the order of wavelength: whole chips, each turned round where it descends. Chips that overlap, or that are
-/// not in order within, stay a fault of the spectrum's grid.
+/// Returns the pixel indices in the order of wavelength: whole chips of `chip` pixels, each reversed if it descends.
+/// Chips that overlap, or that are not in order within, stay a fault of the spectrum's grid.
 #[allow(clippy::indexing_slicing, reason = "the pixels are whole chips, and a chip has a pixel")]
 fn ascending(wavelength: &[f64], chip: usize) -> Vec<usize> {
     let mut chips: Vec<Vec<usize>> = Vec::new();
@@ -179,7 +180,7 @@ fn ascending(wavelength: &[f64], chip: usize) -> Vec<usize> {
     chips.concat()
 }
 
-/// Reads flux, inverse variance and mask of a range of elements.
+/// Reads `count` pixels from `first` on of the images: flux, inverse variance from errors, and mask (true = bad).
 fn arrays(fits: &mut Fits, first: usize, count: usize) -> Result<(Vec<f64>, Vec<f64>, Vec<bool>)> {
     let (mut flux, mut ivar, mut mask) = (Vec::new(), Vec::new(), Vec::new());
     fits.numbers(FLUX, first, count, &mut flux, |x| x)?;
@@ -188,7 +189,7 @@ fn arrays(fits: &mut Fits, first: usize, count: usize) -> Result<(Vec<f64>, Vec<
     Ok((flux, ivar, mask))
 }
 
-/// Returns the star's name from the primary header.
+/// Returns the star's name from the primary header, or the file's name without its ending if the header has none.
 fn name(fits: &Fits) -> String {
     let header = fits.header(0).ok();
     let named = ["OBJID", "OBJECT", "APOGEE_ID"].iter().find_map(|key| header?.text(key));

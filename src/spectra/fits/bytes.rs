@@ -28,7 +28,7 @@ pub(super) trait Bytes: Send {
     fn read_at(&mut self, at: u64, into: &mut [u8]) -> io::Result<()>;
 }
 
-/// Opens a file, inflating it when it is one of gzip.
+/// Opens a file for reading at any position; one that begins as gzip does is inflated into memory.
 ///
 /// # Errors
 /// `TooLarge` for a gzip file that expands beyond what spectra do; `Format` when it is corrupt or truncated.
@@ -93,7 +93,7 @@ impl Bytes for InMemory {
     }
 }
 
-/// Inflates all members, each through to its CRC.
+/// Inflates all members of a gzip file into memory, checking their CRCs; fails if they hold more than `most` bytes.
 fn inflate(path: &Path, file: File, most: u64) -> Result<InMemory> {
     let mut decoder = MultiGzDecoder::new(io::BufReader::new(file));
     let (mut pieces, mut length) = (Vec::new(), 0u64);

@@ -23,7 +23,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Parses whole blocks up to END.
+    /// Parses the cards of a FITS header up to END into keys and values; of a key given twice, the first value counts.
     ///
     /// # Errors
     /// A card that is not ASCII, or a structural keyword given twice.

@@ -15,7 +15,7 @@ pub(super) struct Passed {
 }
 
 impl Passed {
-    /// Makes the columns of one number or text per row, without rows; a note names those that are left out.
+    /// Prepares to copy a table's columns that have one number or text per row; appends a note that names the others.
     pub fn new(fits: &Fits, index: usize, notes: &mut Vec<String>) -> Result<Passed> {
         let table = fits.table(index)?;
         let name = fits.hdus.get(index).map(|hdu| hdu.name.clone()).unwrap_or_default();
@@ -40,7 +40,7 @@ impl Passed {
         Ok(Passed { index, columns })
     }
 
-    /// Appends the columns of these rows.
+    /// Reads the prepared columns of these rows and appends them to `out`.
     pub fn read(&self, fits: &mut Fits, rows: &[usize], out: &mut Vec<Column>) -> Result<()> {
         let bytes = fits.rows(self.index, rows)?;
         let memory =
@@ -56,7 +56,7 @@ impl Passed {
         Ok(())
     }
 
-    /// Returns the columns without rows.
+    /// Returns the prepared columns with names and types but without values.
     pub fn empty(&self) -> Vec<Column> {
         self.columns.clone()
     }

@@ -28,7 +28,7 @@ pub(super) struct DesiReader {
 }
 
 impl DesiReader {
-    /// Returns whether a file is one of DESI's.
+    /// Returns whether a file has DESI's layout: an HDU FIBERMAP and one whose name ends in `_FLUX`.
     pub fn matches(fits: &Fits) -> bool {
         let has = |name: &str| fits.hdus.iter().any(|hdu| hdu.name == name);
         has("FIBERMAP") && fits.hdus.iter().any(|hdu| hdu.name.ends_with("_FLUX"))
@@ -77,7 +77,7 @@ impl DesiReader {
         Ok(reader)
     }
 
-    /// Reads the TARGETIDs of some rows.
+    /// Reads the TARGETIDs of these rows of the FIBERMAP, in their order.
     fn ids(&mut self, rows: &[usize]) -> Result<Vec<i64>> {
         match self.fits.column(self.fibermap, "TARGETID", rows)? {
             Some(ColumnValues::I64(ids)) => Ok(ids),
@@ -118,7 +118,7 @@ impl DesiReader {
         Ok(selected)
     }
 
-    /// Returns the signal-to-noise ratio of the best arm.
+    /// Returns the largest of the arms' median signal-to-noise ratios per pixel for the spectrum in this row.
     fn signal_to_noise(&mut self, row: usize) -> Result<f64> {
         let mut best = f64::NEG_INFINITY;
         for arm in &self.arms {

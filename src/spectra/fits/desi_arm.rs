@@ -25,7 +25,8 @@ pub(super) struct Arm {
 }
 
 impl Arm {
-    /// Checks shapes and the grid, which all spectra share.
+    /// Finds the images of arm `name`, checks that their shapes agree, and reads the wavelength grid that all spectra
+    /// share.
     pub fn open(fits: &mut Fits, name: &str, notes: &mut Vec<String>) -> Result<Arm> {
         let upper = name.to_uppercase();
         let place = |fits: &Fits, what: &str| fits.find(&format!("{upper}_{what}"));
@@ -75,7 +76,7 @@ impl Arm {
         [("MASK", self.mask.is_some()), ("RESOLUTION", self.resolution.is_some())]
     }
 
-    /// Reads some rows of the arm.
+    /// Reads flux, ivar, mask and resolution of these rows of the arm.
     pub fn read(&self, fits: &mut Fits, rows: &[usize]) -> Result<ArmSpectra<'static>> {
         let (flux, ivar) = (self.image(fits, self.flux, rows, |x| x)?, self.image(fits, self.ivar, rows, |x| x)?);
         let mask = match self.mask {
@@ -95,7 +96,7 @@ impl Arm {
         arm.with_resolution(Resolution { diagonals, values })
     }
 
-    /// Returns the signal-to-noise ratio of one row, without reading its mask and resolution.
+    /// Returns the median of flux √ivar over the pixels of one row, without reading its mask and resolution.
     pub fn signal_to_noise(&self, fits: &mut Fits, row: usize) -> Result<f64> {
         let (flux, ivar) = (self.image(fits, self.flux, &[row], |x| x)?, self.image(fits, self.ivar, &[row], |x| x)?);
         let grid = Wavelength::Shared(self.grid.clone());
@@ -112,7 +113,7 @@ impl Arm {
         Ok(values)
     }
 
-    /// Returns an arm without spectra, with its grid.
+    /// Returns the arm with its name and grid but without spectra.
     pub fn empty(&self) -> ArmSpectra<'static> {
         ArmSpectra {
             name: self.name.clone(),

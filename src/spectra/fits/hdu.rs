@@ -42,7 +42,7 @@ pub(super) struct Hdu {
 }
 
 impl Hdu {
-    /// Returns the name of the HDU for messages: `HDU 3 (B_FLUX)`.
+    /// Returns `HDU 3 (B_FLUX)`, its index and name, for messages.
     pub fn label(&self) -> String {
         if self.name.is_empty() { format!("HDU {}", self.index) } else { format!("HDU {} ({})", self.index, self.name) }
     }
@@ -59,7 +59,7 @@ pub(super) struct Fits {
 }
 
 impl Fits {
-    /// Opens a file and walks all its headers.
+    /// Opens a FITS file, gzipped or not, and reads the headers of all its HDUs, but none of their data.
     ///
     /// # Errors
     /// `Format` when it is truncated anywhere, or a header contradicts itself or the file's length; `TooLarge`.
@@ -74,17 +74,18 @@ impl Fits {
         Ok(fits)
     }
 
-    /// Gives back the memory that has been taken, unless it was kept.
+    /// Resets the memory that may still be taken to the whole allowance, less what [`keep`](Self::keep) has made
+    /// permanent.
     pub fn begin_batch(&mut self) {
         self.left = self.spare;
     }
 
-    /// Keeps the memory that has been taken.
+    /// Makes the memory taken so far permanent, so that [`begin_batch`](Self::begin_batch) does not give it back.
     pub fn keep(&mut self) {
         self.spare = self.left;
     }
 
-    /// Takes memory for `count` values of `size` bytes from what the batch may have.
+    /// Subtracts `count` values of `size` bytes from the memory that may still be taken; fails if there is not as much.
     ///
     /// # Errors
     /// `TooLarge` when compressed data grow beyond what spectra do.
@@ -97,7 +98,8 @@ impl Fits {
         Ok(())
     }
 
-    /// Reads the unit at `at`; where the next one begins.
+    /// Reads the header of the HDU that begins at byte `at`, appends it to `hdus`, and returns where the next one
+    /// begins.
     fn walk(&mut self, at: u64, left: &mut u64) -> Result<u64> {
         let index = self.hdus.len();
         let blocks = self.header_blocks(at, left, index)?;
@@ -125,7 +127,7 @@ impl Fits {
         Ok(end)
     }
 
-    /// Reads the blocks of a header, up to the one with END.
+    /// Reads the header blocks from byte `at` up to the one with END, and subtracts their bytes from `left`.
     fn header_blocks(&mut self, at: u64, left: &mut u64, index: usize) -> Result<Vec<u8>> {
         let mut blocks = Vec::new();
         loop {
@@ -152,7 +154,7 @@ impl Fits {
         }
     }
 
-    /// Returns the position of the HDU of this name; fails if there are several.
+    /// Returns the index of the HDU of this name; `None` if there is none, an error if there are several.
     pub fn find(&self, name: &str) -> Result<Option<usize>> {
         let mut all = self.hdus.iter().enumerate().filter(|(_, hdu)| hdu.name == name).map(|(k, _)| k);
         match (all.next(), all.next()) {
@@ -179,22 +181,22 @@ impl Fits {
         }
     }
 
-    /// Returns a format error that names the HDU.
+    /// Makes a format error with this message that names the file and the HDU.
     pub fn fault(&self, index: usize, message: impl std::fmt::Display) -> Error {
         Error::format(&self.path, format!("{}: {message}", self.label(index)))
     }
 
-    /// Returns the name of an HDU for messages.
+    /// Returns the index and name of an HDU for messages, or that it is missing.
     pub fn label(&self, index: usize) -> String {
         self.hdus.get(index).map_or_else(|| format!("HDU {index}, which is missing"), Hdu::label)
     }
 
-    /// Returns the header of an HDU.
+    /// Returns the header of the HDU at this index; fails if there is none.
     pub fn header(&self, index: usize) -> Result<&Header> {
         self.hdus.get(index).map(|hdu| &hdu.header).ok_or_else(|| self.fault(index, "there is none"))
     }
 
-    /// Reads bytes of an HDU's data.
+    /// Fills `into` with bytes of an HDU's data, from byte `from` of the data on.
     pub fn read(&mut self, index: usize, from: u64, into: &mut [u8]) -> Result<()> {
         let start = self.hdus.get(index).map(|hdu| hdu.start);
         let read = self.bytes.read_at(start.unwrap_or(u64::MAX).saturating_add(from), into);
@@ -216,7 +218,8 @@ pub(crate) enum Checksums {
 }
 
 impl Fits {
-    /// Reads a unit through and compares it with its checksums.
+    /// Computes the checksums of an HDU and returns whether DATASUM and CHECKSUM in its header are right, wrong or
+    /// missing.
     pub fn checksums(&mut self, index: usize) -> Result<Checksums> {
         let Some(Hdu { header, start, span, .. }) = self.hdus.get(index) else {
             return Err(self.fault(index, "there is none"));
@@ -254,7 +257,7 @@ impl Fits {
     }
 }
 
-/// Returns the lengths of the axes, NAXIS1 first.
+/// Reads the lengths of the axes from NAXIS and NAXISn, in FITS order (NAXIS1, the fastest, first).
 fn shape(header: &Header) -> Result<Vec<u64>, String> {
     let axes = header.integer("NAXIS").filter(|n| (0..=MOST_AXES).contains(n)).ok_or("no valid NAXIS")?;
     let one = |k: i64| {
@@ -264,7 +267,8 @@ fn shape(header: &Header) -> Result<Vec<u64>, String> {
     (1..=axes).map(one).collect()
 }
 
-/// Returns |BITPIX| / 8 × GCOUNT × (PCOUNT + Π NAXISn); `None` if it overflows or a number is negative.
+/// Returns the size of an HDU's data, |BITPIX| / 8 × GCOUNT × (PCOUNT + Π NAXISn) bytes; `None` if it overflows or a
+/// number is negative.
 fn data_bytes(header: &Header, shape: &[u64], primary: bool) -> Option<u64> {
     if shape.is_empty() {
         return Some(0);

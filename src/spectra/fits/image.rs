@@ -39,7 +39,7 @@ impl Image {
         (self.bitpix.unsigned_abs() / 8) as usize
     }
 
-    /// Returns the physical value of an element's bytes.
+    /// Decodes the big-endian bytes of one element to its physical value; NaN if it is BLANK.
     fn number(&self, bytes: &[u8]) -> f64 {
         let stored = match (self.bitpix, bytes) {
             (8, &[a]) => i64::from(a),
@@ -55,14 +55,15 @@ impl Image {
         if self.blank == Some(stored) { f64::NAN } else { self.physical(stored as f64) }
     }
 
-    /// Scales a stored value with BSCALE and BZERO; without scaling the value keeps its bits.
+    /// Converts a stored value to BSCALE × value + BZERO; without scaling the value keeps its bits.
     fn physical(&self, stored: f64) -> f64 {
         if self.scale == 1.0 && self.zero == 0.0 { stored } else { self.scale * stored + self.zero }
     }
 }
 
 impl Fits {
-    /// Appends `count` elements, from element `first` on, to `out`, converting each.
+    /// Reads `count` elements of an image HDU, from element `first` on, and appends their converted physical values to
+    /// `out`.
     pub fn numbers<T>(
         &mut self,
         index: usize,

@@ -44,7 +44,7 @@ pub(crate) use sum::OnesSum;
 /// First bytes of every FITS file.
 pub(super) const MAGIC: &[u8] = b"SIMP";
 
-/// Opens a FITS file, gzipped or not, of one of the layouts that popfit knows.
+/// Opens a DESI, SDSS or APOGEE file of spectra (FITS, gzipped or not), told apart by its HDUs.
 pub(super) fn open(path: &Path, selection: &Selection) -> Result<Box<dyn SpectraReader>> {
     let fits = Fits::open(path)?;
     if DesiReader::matches(&fits) {
@@ -66,12 +66,12 @@ pub(super) fn open(path: &Path, selection: &Selection) -> Result<Box<dyn Spectra
 }
 
 impl Fits {
-    /// Returns the names of the file and of an HDU, for messages.
+    /// Returns `PATH, HDU 3 (B_FLUX)`, the file and the HDU, for messages.
     fn what(&self, index: usize) -> String {
         format!("{}, {}", self.path.display(), self.label(index))
     }
 
-    /// Returns a shape error that names the file and the HDU.
+    /// Makes a shape error with this message that names the file and the HDU.
     fn mismatch(&self, index: usize, message: impl Display) -> Error {
         Error::ShapeMismatch { what: self.what(index), message: message.to_string() }
     }

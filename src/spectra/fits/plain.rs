@@ -14,23 +14,23 @@ pub(crate) struct FitsTables {
 }
 
 impl FitsTables {
-    /// Opens a file and checks its structure.
+    /// Opens a FITS file of any tables and reads its headers.
     pub(crate) fn open(path: &Path) -> Result<FitsTables> {
         Ok(FitsTables { fits: Fits::open(path)? })
     }
 
-    /// Compares every unit with its checksums; the primary one first.
+    /// Returns each HDU's name, the primary one first, with whether its checksums are right, wrong or missing.
     pub(crate) fn checksums(&mut self) -> Result<Vec<(String, Checksums)>> {
         let all = 0..self.fits.hdus.len();
         all.map(|index| Ok((self.fits.label(index), self.fits.checksums(index)?))).collect()
     }
 
-    /// Returns how many rows the table has.
+    /// Returns the number of rows of the table HDU of this name.
     pub(crate) fn len(&self, name: &str) -> Result<usize> {
         Ok(self.fits.table(self.index(name)?)?.rows)
     }
 
-    /// Reads all columns of one number or text per row.
+    /// Reads a range of rows of a table: all columns that have one number or text per row.
     pub(crate) fn columns(&mut self, name: &str, rows: Range<usize>) -> Result<Vec<Column>> {
         let index = self.index(name)?;
         let table = Passed::new(&self.fits, index, &mut Vec::new())?;

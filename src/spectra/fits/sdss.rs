@@ -10,7 +10,7 @@ use crate::spectra::{ArmSpectra, ColumnValues, Ids, Spectra, Wavelength, air};
 /// Bytes that a pixel takes beside its cells: as f64, and what is handed out.
 const PIXEL: usize = 80;
 
-/// Returns whether a file is one of these.
+/// Returns whether a file has SDSS' layout: a table with the columns flux, loglam and ivar.
 pub(super) fn matches(fits: &Fits) -> bool {
     coadd(fits).is_some()
 }
@@ -23,7 +23,8 @@ fn coadd(fits: &Fits) -> Option<usize> {
     })
 }
 
-/// Reads the one spectrum. Pixels with any bit of `and_mask` are masked: bad in every exposure.
+/// Reads the one spectrum of an SDSS `spec` file, its wavelengths converted from log₁₀ λ to Å in vacuum. Pixels with
+/// any bit of `and_mask` are masked: bad in every exposure.
 pub(super) fn open(mut fits: Fits) -> Result<Single> {
     let index = coadd(&fits).ok_or_else(|| Error::format(&fits.path, "no table with flux, loglam and ivar"))?;
     let mut notes = Vec::new();
@@ -59,7 +60,8 @@ pub(super) fn open(mut fits: Fits) -> Result<Single> {
     Ok(Single::new(spectra, &fits.path, notes))
 }
 
-/// Reads some rows of a column as f64.
+/// Reads a numeric column of a table as f64; `rows` must be those from 0 on without gaps; fails if it is absent or
+/// text.
 fn numbers(fits: &mut Fits, index: usize, name: &str, rows: &[usize]) -> Result<Vec<f64>> {
     let column = fits.column(index, name, rows)?.ok_or_else(|| fits.fault(index, format!("no column {name}")))?;
     if matches!(column, ColumnValues::Text(_)) {

@@ -27,7 +27,8 @@ setters!(Selection {
 });
 
 impl Selection {
-    /// Returns whether some rows may be left out. Arms that no model asks for are no selection.
+    /// Returns whether the selection may exclude spectra: by target, object type or signal-to-noise ratio. Arms that no
+    /// model asks for are no selection.
     pub fn selects_rows(&self) -> bool {
         self.target_ids.is_some() || self.objtype.is_some() || self.min_signal_to_noise.is_some()
     }

@@ -13,7 +13,8 @@ const LENGTH: usize = 16;
 pub(crate) struct OnesSum(u64);
 
 impl OnesSum {
-    /// Adds bytes that begin at `position`; the order in which pieces are added does not matter.
+    /// Adds bytes that begin at byte `position` of the data to the sum; the order in which pieces are added does not
+    /// matter.
     pub fn add(&mut self, position: u64, bytes: &[u8]) {
         let lead = ((4 - position % 4) % 4) as usize;
         let (first, rest) = bytes.split_at(lead.min(bytes.len()));
@@ -35,23 +36,23 @@ impl OnesSum {
         self.0 = fold(self.0 + (u64::from(byte) << (8 * (3 - position % 4))));
     }
 
-    /// Returns the sum of both.
+    /// Returns the ones' complement sum of both.
     #[must_use]
     pub fn plus(self, other: OnesSum) -> OnesSum {
         OnesSum(fold(self.0 + other.0))
     }
 
-    /// Returns the value of DATASUM.
+    /// Returns the sum as a number, as the header key DATASUM gives it.
     pub fn value(self) -> u32 {
         self.0 as u32
     }
 
-    /// Returns whether a whole unit with CHECKSUM is as it was written.
+    /// Returns whether all 32 bits of the sum are 1, which that of an undamaged HDU with CHECKSUM is.
     pub fn is_all_ones(self) -> bool {
         self.value() == u32::MAX
     }
 
-    /// Returns the value of CHECKSUM, given the sum of an HDU whose CHECKSUM is sixteen zeros.
+    /// Returns the text to write as CHECKSUM, if this is the sum of an HDU whose CHECKSUM is sixteen zeros.
     pub fn checksum(self) -> String {
         let complement = !self.value();
         let mut text = ['0'; LENGTH];
@@ -67,7 +68,7 @@ impl OnesSum {
     }
 }
 
-/// Adds the carries beyond 32 bits to the sum until none is left.
+/// Adds the carries beyond 32 bits back to the low 32 bits until none is left.
 fn fold(mut sum: u64) -> u64 {
     while sum >> 32 != 0 {
         sum = (sum & 0xffff_ffff) + (sum >> 32);

@@ -87,12 +87,12 @@ impl TableColumn {
         })
     }
 
-    /// Returns the memory that a cell takes (bytes).
+    /// Returns the memory that one decoded cell takes (bytes).
     pub fn memory(&self) -> usize {
         if self.code == b'A' { self.width.saturating_add(size_of::<String>()) } else { size_of::<f64>() }
     }
 
-    /// Returns whether a cell is one value that popfit reads.
+    /// Returns whether each cell is one number, logical or text that popfit reads, not an array.
     pub fn is_single(&self) -> bool {
         match self.code {
             b'A' => self.repeat > 0,
@@ -101,7 +101,7 @@ impl TableColumn {
         }
     }
 
-    /// Reads the cells of whole rows.
+    /// Decodes the column from the bytes of whole rows of `row_bytes` bytes, with TSCAL and TZERO applied.
     ///
     /// # Errors
     /// A column that is not [`is_single`](Self::is_single); a logical that is neither true, false nor undefined.
@@ -136,7 +136,7 @@ impl TableColumn {
         Ok(values)
     }
 
-    /// Returns a number as it is stored.
+    /// Decodes a cell's big-endian number as it is stored, before TSCAL and TZERO.
     fn stored(&self, cell: &[u8]) -> f64 {
         match self.code {
             b'B' => f64::from(cell[0]),
@@ -159,7 +159,7 @@ impl TableColumn {
     }
 }
 
-/// Returns the size of an element of this type (bytes); `None` for an unknown type.
+/// Returns the size of one element of a TFORM type code (bytes); `None` for an unknown code.
 fn size(code: u8) -> Option<usize> {
     match code {
         b'L' | b'B' | b'A' => Some(1),
@@ -178,14 +178,14 @@ fn array<const N: usize>(cell: &[u8]) -> [u8; N] {
     bytes
 }
 
-/// Returns the text up to a NUL, without spaces at the end.
+/// Decodes a cell as text up to its first NUL, without spaces at the end.
 fn text(cell: &[u8]) -> String {
     let text: String = cell.iter().take_while(|b| **b != 0).map(|&b| char::from(b)).collect();
     text.trim_end().to_string()
 }
 
 impl Fits {
-    /// Reads the bytes of these rows of a table, in their order.
+    /// Reads the bytes of these rows of a table HDU, in the order given.
     pub fn rows(&mut self, index: usize, rows: &[usize]) -> Result<Vec<u8>> {
         let table = self.table(index)?;
         let (row_bytes, count) = (table.row_bytes, table.rows);
@@ -210,7 +210,7 @@ impl Fits {
         Ok(bytes)
     }
 
-    /// Reads one column of these rows; `None` if the table has none of this name.
+    /// Reads and decodes one column of these rows of a table HDU; `None` if the table has none of this name.
     pub fn column(&mut self, index: usize, name: &str, rows: &[usize]) -> Result<Option<ColumnValues>> {
         let Some(column) = self.table(index)?.column(name).cloned() else { return Ok(None) };
         let row_bytes = self.table(index)?.row_bytes;
