@@ -21,18 +21,18 @@ pub struct Panel {
 }
 
 impl Panel {
-    /// Returns the id of the panel's element, to which the table's links lead.
+    /// Returns the HTML id of the panel's element, to which links in the table lead.
     pub fn anchor(&self) -> String {
         anchor(self.order)
     }
 }
 
-/// Returns the id of the element that shows the row with this place in the input.
+/// Returns the HTML id of the element that draws the row with this index in the input.
 pub fn anchor(order: u64) -> String {
     format!("s{order}")
 }
 
-/// Returns the panel's HTML.
+/// Returns the HTML of a panel: a spectrum's id, status and parameters above the pictures of its arms.
 pub fn html(panel: &Panel, parameters: &[String], about: &About) -> String {
     let room = if panel.arms.len() == 1 { Room::Whole } else { Room::Shared };
     let arms: String = panel.arms.iter().map(|arm| arm::html(arm, panel.velocity, room)).collect();

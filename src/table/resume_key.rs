@@ -33,7 +33,7 @@ impl SpectralFitter {
     }
 }
 
-/// Returns the SHA-256 of some bytes as text.
+/// Returns the SHA-256 of some bytes, as hexadecimal text.
 fn hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
