@@ -62,7 +62,7 @@ impl ReportFile {
         OutputFile::create(path, options.overwrite).map(ReportFile)
     }
 
-    /// Writes the HTML page of the collected rows; `fitter` computes the models of the drawn spectra, which none draws.
+    /// Writes the HTML page of the collected rows; spectra are drawn only with a `fitter`, which computes their models.
     /// With a `fitter` the spectra that `kept` holds are drawn, with their models.
     ///
     /// # Errors
