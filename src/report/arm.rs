@@ -46,8 +46,8 @@ const WIDE: f64 = 700.0;
 /// Width of the narrowest picture, in CSS pixels.
 const NARROW: f64 = 270.0;
 
-/// Returns HTML that draws an arm's data, model and continuum over residuals; `velocity` (km/s) places the line names.
-/// The lines are marked at the `velocity` (km/s), or not at all if it is NaN.
+/// Returns HTML that draws an arm's data, model and continuum over residuals; lines are named at `velocity` (km/s)
+/// unless it is NaN.
 pub fn html(arm: &ArmFit, velocity: f64, room: Room) -> String {
     let (from, to) = ends(&arm.wavelength);
     let grid = Grid { wavelength: &arm.wavelength, from, to, columns: room.columns() };

@@ -48,8 +48,8 @@ impl Axis {
         Axis { label: label.to_string(), from, to, log: false }
     }
 
-    /// Returns an axis for a column's values, widened by `margin` (a share of their range) at either end; logarithmic
-    /// if wide.
+    /// Returns an axis for a column's values, of the scale and direction that its kind asks for, widened by `margin` ×
+    /// their range.
     pub fn of(column: &Column, margin: f64) -> Axis {
         let (label, (low, high)) = (column.label, range(column.values, 0.0));
         let factor = if low > 0.0 { (high / low).powf(margin) } else { 1.0 };

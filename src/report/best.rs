@@ -15,8 +15,8 @@ impl<T> Best<T> {
         Best { limit, entries: BTreeMap::new() }
     }
 
-    /// Adds the entry that `make` returns if `key` is among the largest; of equal keys, the lower `order` is kept.
-    /// `order` is its place in the stream.
+    /// Adds the entry that `make` returns if `key` is among the largest; of equal keys, that with the lower `order`
+    /// (its index in the input) is kept.
     pub fn offer(&mut self, key: f64, order: u64, make: impl FnOnce() -> T) {
         let key = (ascending(key), u64::MAX - order);
         let smallest = self.entries.first_key_value().map(|(key, _)| *key);

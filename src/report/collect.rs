@@ -59,8 +59,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Returns a collector of rows for a report, still without any; `parameters` are the names of the rows' parameters.
-    /// `parameters`: names of the table's free parameters.
+    /// Returns a collector of rows for a report, still without any; `parameters` are the names of the free parameters.
     pub fn new(parameters: &[String]) -> Collector {
         Collector {
             parameters: parameters.to_vec(),

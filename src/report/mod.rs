@@ -63,7 +63,6 @@ impl ReportFile {
     }
 
     /// Writes the HTML page of the collected rows; spectra are drawn only with a `fitter`, which computes their models.
-    /// With a `fitter` the spectra that `kept` holds are drawn, with their models.
     ///
     /// # Errors
     /// Returns [`Error::Io`](crate::Error::Io), [`Error::OutputExists`](crate::Error::OutputExists) if a file took the

@@ -27,8 +27,8 @@ pub fn page(about: &About, kept: &Collector, galleries: &[Gallery]) -> String {
     if drawn.html.is_empty() { bare } else { fill(about, kept, &drawn.html, &drawn.ids) }
 }
 
-/// Fills the page's HTML template; `spectra` is the galleries' HTML, `drawn` the rows in it, to which the table links.
-/// `drawn`: ids of the spectra that have pictures, by their places in the input.
+/// Fills the page's HTML template; `spectra` is the galleries' HTML, `drawn` the ids of the spectra in it by their
+/// index in the input, to which the table links.
 fn fill(about: &About, kept: &Collector, spectra: &str, drawn: &BTreeMap<u64, String>) -> String {
     let mut pieces = TEMPLATE.split("{{");
     let mut out = pieces.next().unwrap_or_default().to_string();

@@ -70,7 +70,7 @@ impl Picks {
     }
 
     /// Takes the row with index `order` in the input into every list it suits: requested, worst, failed, sample,
-    /// flagged. `order` is its place in the input.
+    /// flagged.
     pub fn offer(&mut self, order: u64, row: &FitRow) {
         let keep = || row.clone();
         if !self.requested_ids.is_empty() {
@@ -105,8 +105,8 @@ impl Picks {
         }
     }
 
-    /// Keeps the spectra of chosen rows in a file, found by row and id, and by file name if there are `several_files`.
-    /// Spectra are recognised by row and id; and, if the table is of several files, by the name of theirs.
+    /// Keeps the spectra of chosen rows in a file, found by row and id, and by file name if the table is of
+    /// `several_files`.
     pub fn attach_spectra(&mut self, spectra: &Spectra, several_files: bool) {
         let same_path = self.all().any(|pick| pick.row.file == spectra.file);
         let is_file = |file: &str| {
@@ -160,7 +160,7 @@ impl Picks {
         picks(&self.flagged[place])
     }
 
-    /// Returns the chosen rows of all lists, some of them several times. A row may come several times.
+    /// Returns the chosen rows of all lists, some of them several times.
     fn all(&self) -> impl Iterator<Item = Pick<'_>> {
         let flagged = self.flagged.iter().flat_map(picks);
         self.requested().chain(self.failed()).chain(self.worst()).chain(self.sample()).chain(flagged)

@@ -13,8 +13,8 @@ const CELLS: (usize, usize) = (68, 54);
 /// Number of shades of the density.
 const DENSITIES: usize = 6;
 
-/// Returns an HTML scatter plot of `y` over `x`: circles linked to table `rows` and coloured, or a density without
-/// `rows`. `rows` has the place of each point in the page's table; without it the density of the points is drawn.
+/// Returns an HTML scatter plot of `y` over `x`: coloured circles if `rows` gives each point's row in the page's table,
+/// else the density of points.
 pub fn scatter(title: &str, x: &Column, y: &Column, colour: Option<&Column>, rows: Option<&[usize]>) -> String {
     let finite: Vec<usize> =
         (0..x.values.len()).filter(|&k| x.values[k].is_finite() && y.values[k].is_finite()).collect();

@@ -118,7 +118,8 @@ fn hash_numbers<T: ArrowPrimitiveType, const N: usize>(
     hash.write(&bytes);
 }
 
-/// Returns the 128-bit hash of the metadata's keys and values in any order, without the entry that holds the checksums.
+/// Returns the 128-bit hash of the metadata's keys and values, whatever their order, without the entry of the
+/// checksums.
 fn of_metadata(entries: &[Entry]) -> u128 {
     let mut hash = XxHash3_128::new();
     let is_other = |entry: &&Entry| ![KEY, "ARROW:schema"].contains(&&*entry.key);

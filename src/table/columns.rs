@@ -130,7 +130,7 @@ fn before(text_ids: bool) -> Vec<Column> {
     ]
 }
 
-/// Returns the columns of a free parameter.
+/// Returns the two columns of free parameter `p`: its fitted value `NAME`, and its standard error `NAME_err`.
 fn of_parameter(schema: &Schema, p: usize, name: &str) -> [Column; 2] {
     let (unit, meaning) = (quantity::unit(&schema.units, name), quantity::meaning(name));
     let error = format!("Standard error of {name}");
@@ -177,7 +177,7 @@ pub(super) fn arm_of(column: &str) -> Option<&str> {
 
 const CONTINUUM_TERMS: &str = "continuum_terms";
 
-/// Returns the columns of the velocity's posterior.
+/// Returns the columns of the velocity's posterior: velocity at its peak, RMS deviation, skewness and kurtosis.
 pub(super) fn posterior() -> [Column; 4] {
     let column = |name, unit, meaning, get| Column::new(name, Kind::Float64, unit, meaning, get);
     [

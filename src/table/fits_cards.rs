@@ -97,8 +97,8 @@ impl Cards {
     }
 }
 
-/// Returns the text with every character that is not printable ASCII replaced by its Rust escape, as `\u{e9}`. Other
-/// characters are written as escapes, such as `\n` or `\u{e9}`.
+/// Returns the text with every character that is not printable ASCII replaced by its Rust escape, such as `\n` or
+/// `\u{e9}`.
 pub(super) fn ascii(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

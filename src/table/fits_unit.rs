@@ -174,8 +174,7 @@ impl TableUnit {
         self.columns.iter().map(|column| column.width).sum()
     }
 
-    /// Widens text columns to the longest text in `values`, and rewrites the rows that the table has already. Rows that
-    /// are already written are moved.
+    /// Widens text columns to the longest text in `values`, and rewrites the rows that the table has already.
     fn widen(&mut self, values: &[ColumnValues]) -> io::Result<()> {
         let before: Vec<usize> = self.columns.iter().map(|column| column.width).collect();
         for (column, values) in self.columns.iter_mut().zip(values) {

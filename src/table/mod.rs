@@ -123,7 +123,7 @@ impl Metadata {
     }
 
     /// Returns the metadata entry that says which device made which rows, in lines as `0-2047 gpu:NAME`; `None` without
-    /// rows. `None` if there are no rows.
+    /// rows.
     fn rows(by_rows: &[(String, u64)]) -> Option<Entry> {
         let mut next = 0;
         let line = |(device, count): &(String, u64)| {
@@ -296,7 +296,7 @@ impl FitTable {
     }
 
     /// Writes the table as Parquet, FITS or CSV, by the extension of `path`, with [`WriteOptions`] or a [`Metadata`],
-    /// which the first two keep.
+    /// which CSV omits.
     ///
     /// # Errors
     /// The errors of [`TableWriter::create`], [`TableWriter::append`] and [`TableWriter::finish`].

@@ -105,7 +105,8 @@ impl std::fmt::Debug for TableReader {
 }
 
 impl TableReader {
-    /// Opens a Parquet or FITS result table and reads its metadata; fails if it is damaged or no table of popfit.
+    /// Opens a Parquet or FITS result table and reads its metadata; fails if it is no result table, or found to be
+    /// damaged.
     ///
     /// # Errors
     /// `Io`; `Usage` for a CSV table or another extension; `Format` for a file that is no result table, whose layout is
@@ -250,8 +251,8 @@ fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
     Ok((all, parameters))
 }
 
-/// Converts row `r` of a batch of cells to a [`FitRow`]; `file` is the last row's file name, shared again if it is the
-/// same. `file` is the file of the row before, with which it shares its name if it is the same.
+/// Converts row `r` of a batch of cells to a [`FitRow`]; `file` is the file's name in the row before, shared if it is
+/// the same.
 fn row(places: &Places, text_ids: bool, cells: &dyn Cells, r: usize, file: &mut Arc<str>) -> Result<FitRow, String> {
     // 1. Read the cells that need a check.
     let integer = |c: usize| cells.integer(c, r).unwrap_or(0);

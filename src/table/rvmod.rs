@@ -26,8 +26,8 @@ pub(super) struct RvMod {
 }
 
 impl RvMod {
-    /// Begins the file of model spectra, an image per arm of the fitter; fails if input files differ in an arm's
-    /// wavelengths. `files` are the inputs without their spectra. Every arm must have the same grid in all of them.
+    /// Begins the file of model spectra, an image per arm; fails if `files`, the inputs without their spectra, differ
+    /// in an arm's wavelengths.
     pub fn new(path: &Path, fitter: &SpectralFitter, files: &[Spectra]) -> Result<RvMod> {
         let mut arms = Vec::new();
         for (index, (name, _)) in fitter.model().arms().enumerate() {

@@ -264,8 +264,8 @@ fn say(lines: impl IntoIterator<Item = String>) {
     lines.into_iter().for_each(|line| drop(writeln!(std::io::stderr(), "{line}")));
 }
 
-/// Converts an error of the run to a failure with exit code and advice; `kept`: a journal with fits is left to resume.
-/// `kept` says that the journal has something of this run.
+/// Converts an error of the run to a failure with exit code and advice; `kept`: the journal has fits of it to resume
+/// from.
 fn failed(arguments: &Arguments, error: Error, kept: bool) -> Failure {
     let is_settled = !matches!(error, Error::Unsettled { .. });
     let mut failure = match (&error, arguments.memory) {

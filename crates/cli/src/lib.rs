@@ -117,12 +117,12 @@ impl Failure {
         Failure::of_the_run(format!("interrupted; {} {left}{more}", table.display()))
     }
 
-    /// Returns a failure with exit code 3: the run ended without a single converged fit.
+    /// Returns a failure with exit code 3: the command came to its end, but there is no converged fit.
     pub fn nothing_fitted(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), code: 3 }
     }
 
-    /// Returns a failure with exit code 1: something went wrong in a run that had begun.
+    /// Returns a failure with exit code 1: something went wrong after the command had begun its work.
     pub fn of_the_run(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), code: 1 }
     }
@@ -207,7 +207,6 @@ pub fn execute<A>(
 }
 
 /// Prints what the parser answers instead of arguments (help, version, an error); returns `Ok` and the exit code.
-/// Returns the exit code.
 fn print_answer(answer: &clap::Error) -> (Result<(), Failure>, u8) {
     let printed = answer.print();
     if !answer.use_stderr() {

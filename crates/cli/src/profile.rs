@@ -8,7 +8,7 @@ use super::rows::{aligned, cells, short};
 
 const DIGITS: i32 = 3;
 
-/// The numbers and the trace.
+/// Returns the paths of the two files that `--profile` writes beside `output`: the numbers and the trace.
 pub fn files(output: &Path) -> [PathBuf; 2] {
     ["profile.json", "trace.json"].map(|extension| output.with_extension(extension))
 }

@@ -102,7 +102,6 @@ fn fitter(arguments: &Arguments, table: &TableReader) -> Result<SpectralFitter, 
 }
 
 /// Reads the files of spectra, and keeps those that the report draws; fails if a requested one is in none of them.
-/// Fails if an id that was asked for has none.
 fn attach_spectra(arguments: &Arguments, kept: &mut Collector, fitter: &SpectralFitter) -> Result<(), Failure> {
     let mut source = FilesReader::open(&arguments.spectra, &Selection::default())?;
     fitter.check_spectra(&source.files())?;

@@ -28,7 +28,7 @@ pub fn aligned(rows: &[Vec<String>]) -> impl Iterator<Item = String> {
     })
 }
 
-/// A row of a table.
+/// Converts texts to the cells of one row of a printed table.
 pub fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
     texts.map(str::to_string).to_vec()
 }

@@ -74,7 +74,6 @@ impl Targets {
     }
 
     /// Has the journal note the state of all files if `result`, that of writing one, is a success; returns `result`.
-    /// `result` is that of writing them.
     pub fn record(&self, journal: &mut Journal, result: popfit::Result<()>) -> popfit::Result<()> {
         // a file that may not last under its name is this run's nevertheless
         if matches!(result, Ok(()) | Err(Error::Unsettled { .. })) {

@@ -39,7 +39,7 @@ pub struct Run<'a> {
     pub total: u64,
 }
 
-/// Returns text with the estimated peak of a run's memory (MiB) and, one per line, the parts that add up to it.
+/// Returns text with the estimated peak of a run's memory (MiB) and, one per line, the parts that it comes from.
 pub fn describe(run: &Run) -> String {
     let estimate = estimate(run);
     let Estimate { fixed, batches, fits, all_files, .. } = estimate;
