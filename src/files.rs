@@ -36,7 +36,7 @@ impl File {
         fs::File::options().read(true).write(true).create_new(true).open(path).map(File)
     }
 
-    /// Opens a file for writing and reading and keeps its contents, or creates it.
+    /// Opens a file for writing and reading with its contents kept, or creates an empty one if there is none.
     pub fn open_or_create(path: &Path) -> io::Result<File> {
         at(Operation::Create)?;
         fs::File::options().read(true).write(true).create(true).truncate(false).open(path).map(File)
@@ -167,7 +167,7 @@ pub(crate) fn behind_links(path: &Path) -> io::Result<PathBuf> {
     fs::metadata(path).and(Err(io::Error::other("too many links")))
 }
 
-/// Returns the folder that a file is in.
+/// Returns the folder that the file at `path` is in: its parent, or `.` for a bare file name.
 pub(crate) fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -41,7 +41,7 @@ pub fn html(panel: &Panel, parameters: &[String], about: &About) -> String {
     format!("<article class='card panel' id='{anchor}'>{head}<div class=arms>{arms}</div></article>")
 }
 
-/// Returns the HTML of a panel's header: id, status, flags and place of a row, and its numbers if it has a fit.
+/// Returns the HTML header of a panel: the row's id, status, flags, file and, if it has a fit, χ²/dof and parameters.
 fn head(row: &FitRow, parameters: &[String], about: &About) -> String {
     let grade = grade(row.status.code());
     let mut out = format!(

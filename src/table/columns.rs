@@ -25,7 +25,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Returns the name of the type in numpy and ECSV.
+    /// Returns the name that numpy and ECSV give this type of column, such as `float64`.
     #[cfg(feature = "parquet")]
     pub fn name(self) -> &'static str {
         match self {

@@ -242,7 +242,7 @@ impl TableWriter {
         }
     }
 
-    /// Completes the file, flushes it to the disk and moves it to its name in one step.
+    /// Completes the table, flushes it to the disk, and renames the temporary file to its final path in one step.
     ///
     /// # Errors
     /// Returns [`Error::Io`] if the file cannot be written, [`Error::OutputExists`] if a file that must not be

@@ -74,7 +74,8 @@ struct Estimate {
 }
 
 impl Estimate {
-    /// Returns the highest memory of the run (bytes): when all files are opened, or while batches are fitted.
+    /// Returns the run's highest memory (bytes): when all its files are opened, or while batches are fitted, if that is
+    /// more.
     fn peak(&self) -> u64 {
         self.fixed + self.all_files.max(self.open_files + self.batches + self.fits)
     }
