@@ -11,7 +11,8 @@ fn available() -> Option<u64> {
     [free(), control_group(), address_space()].into_iter().flatten().min()
 }
 
-/// Returns [`Error::OutOfMemory`], which names `what`, if this many more bytes are not available; `Ok` if unknown.
+/// Returns [`Error::OutOfMemory`], which names `what`, if this many more bytes are not available; `Ok` if that is
+/// unknown.
 pub(crate) fn check(bytes: u64, what: impl FnOnce() -> String) -> Result<()> {
     match available() {
         Some(free) if bytes > free => {

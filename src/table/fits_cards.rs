@@ -80,8 +80,8 @@ impl Cards {
         self
     }
 
-    /// Appends checksums and END, and returns the header padded to FITS blocks; `data` is the checksum sum of the data
-    /// after it.
+    /// Appends the checksums and END, and returns the header in whole FITS blocks; `data` is the sum of the data that
+    /// follow.
     pub fn finish(mut self, data: OnesSum) -> Vec<u8> {
         self.text("DATASUM", &data.value().to_string());
         let place = self.text.len();

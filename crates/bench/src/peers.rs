@@ -53,7 +53,8 @@ impl Peer {
         }
     }
 
-    /// Solves a problem of this many data points; returns the point in `u` where it ends, `None` if the solver failed.
+    /// Solves a problem of this many data points; returns the point in `u` where it ends, `None` if argmin's solver
+    /// failed.
     pub fn solve(self, problem: &Problem, points: usize) -> Option<Vec<f64>> {
         match self {
             Peer::NelderMead => nelder_mead(problem).ok(),
