@@ -125,18 +125,18 @@ impl std::fmt::Display for InvalidSetting {
 }
 
 impl InvalidSetting {
-    /// Makes the error of the setting of this name.
+    /// Returns a fault to report to the user: the name of the setting at fault, and what is wrong with it.
     pub(crate) fn new(name: impl Into<String>, message: impl Into<String>) -> InvalidSetting {
         InvalidSetting { name: name.into(), message: message.into() }
     }
 
-    /// Returns [`Error::InvalidSettings`] if there is any fault.
+    /// Returns `Ok` if the list of faults is empty, else one [`Error::InvalidSettings`] that carries them all.
     pub(crate) fn none_of(faults: Vec<InvalidSetting>) -> Result<()> {
         if faults.is_empty() { Ok(()) } else { Err(Error::InvalidSettings { faults }) }
     }
 }
 
-/// Lists one fault in a line, several below a heading.
+/// Formats faults for an error message: one fault as a single line, several as a heading with a line for each.
 fn listed(faults: &[InvalidSetting]) -> String {
     match faults {
         [fault] => fault.to_string(),
@@ -147,7 +147,7 @@ fn listed(faults: &[InvalidSetting]) -> String {
     }
 }
 
-/// Describes the wavelengths that the data and the model cover, and the arm's `range` of them, Å.
+/// Returns text for an error: the wavelength ranges (Å) of data and model, `range` if given, and a likely wrong unit.
 pub(crate) fn coverage(
     data: RangeInclusive<f64>,
     model: RangeInclusive<f64>,
@@ -178,20 +178,20 @@ const WRONG_UNITS: [WrongUnit; 4] = [
     WrongUnit { text: "ln of the wavelength (take their exponential to have Å)", to_angstrom: f64::exp },
 ];
 
-/// Returns the unit in which a grid would cover what another one covers in Å, and how to convert it.
+/// Returns the name of a unit from which the numbers of `grid`, converted to Å, would overlap `other`; `None` if none.
 fn likely_unit(grid: &RangeInclusive<f64>, other: &RangeInclusive<f64>) -> Option<&'static str> {
     let converted = |unit: &WrongUnit| (unit.to_angstrom)(*grid.start())..=(unit.to_angstrom)(*grid.end());
     WRONG_UNITS.iter().find(|unit| overlaps(&converted(unit), other)).map(|unit| unit.text)
 }
 
-/// Returns whether two ranges share at least half of the shorter one: by chance, a grid in another unit hardly would.
+/// Returns whether the common part of two ranges is at least half as long as the shorter one.
 fn overlaps(one: &RangeInclusive<f64>, other: &RangeInclusive<f64>) -> bool {
     let common = one.end().min(*other.end()) - one.start().max(*other.start());
     let shorter = (one.end() - one.start()).min(other.end() - other.start());
     one.end().is_finite() && common > 0.0 && common >= 0.5 * shorter
 }
 
-/// Returns the message for bytes that are not those that were written.
+/// Returns the error message that `what` (bytes of a file) do not match their checksum, so the file is damaged.
 pub(crate) fn changed(what: &str) -> String {
     format!(
         "damaged: {what} do not match their checksum, so bytes of the file have changed since it was written; \
@@ -199,14 +199,15 @@ pub(crate) fn changed(what: &str) -> String {
     )
 }
 
-/// Returns the system's words for a failure at a path, or plainer ones where the path explains it.
+/// Returns why an I/O operation on `path` failed: a plain sentence for common mistakes, else the system's own message.
 pub(crate) fn in_plain_words(path: &Path, source: &std::io::Error) -> String {
     // an error with words of its own has been explained already
     let is_of_the_system = source.get_ref().is_none();
     plain_words(path, source.kind()).filter(|_| is_of_the_system).unwrap_or_else(|| source.to_string())
 }
 
-/// Returns what is wrong with a path that is a folder, or a file that is missing or of the other kind, in plain words.
+/// Explains an I/O error by what is at `path`: a folder, a missing file or parent folder; `None` if that explains
+/// nothing.
 fn plain_words(path: &Path, kind: ErrorKind) -> Option<String> {
     let above = || path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
     match kind {
@@ -226,18 +227,20 @@ fn plain_words(path: &Path, kind: ErrorKind) -> Option<String> {
     }
 }
 
-/// Replaces line breaks and tabs by spaces, so that a caret below it points where it should.
+/// Replaces each whitespace character by one space, so that a caret printed on the next line points at the right
+/// column.
 fn one_line(formula: &str) -> String {
     formula.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).collect()
 }
 
 impl Error {
-    /// Returns a function that makes an I/O error of this file.
+    /// Returns a closure for `map_err`, which turns an I/O error into an [`Error::Io`] that names the file at `path`.
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
         move |source| Error::Io { path: path.to_path_buf(), source }
     }
 
-    /// Returns a function that makes the error of a failed write.
+    /// Returns a closure for `map_err`: it turns an I/O error of a write into an [`Error::Io`] that says why, in plain
+    /// words.
     pub(crate) fn writing(path: &Path) -> impl Fn(std::io::Error) -> Error + '_ {
         |source| {
             let said = format!("cannot be written: {}", in_plain_words(path, &source));
@@ -246,7 +249,7 @@ impl Error {
         }
     }
 
-    /// Returns whether the fault is the device's, so that another device may succeed.
+    /// Returns whether the CPU or GPU caused the error (lost, untrusted, out of memory …), so that another may succeed.
     pub(crate) fn is_of_device(&self) -> bool {
         matches!(
             self,
@@ -254,12 +257,13 @@ impl Error {
         )
     }
 
-    /// Returns the error that says that the shapes of `what` disagree.
+    /// Returns an [`Error::ShapeMismatch`]: the lengths or dimensions of the argument `what` are wrong, as `message`
+    /// says.
     pub(crate) fn mismatch(what: impl Into<String>, message: impl Into<String>) -> Error {
         Error::ShapeMismatch { what: what.into(), message: message.into() }
     }
 
-    /// Returns a format error of this file, without an offset.
+    /// Returns an [`Error::Format`]: the contents of the file at `path` are invalid; without a byte offset.
     pub(crate) fn format(path: &Path, message: impl Into<String>) -> Error {
         Error::Format { path: path.to_path_buf(), offset: None, message: message.into() }
     }

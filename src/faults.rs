@@ -46,7 +46,7 @@ pub struct Installed {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// Puts a hook in place, as soon as no other one is.
+/// Installs a test's hook, which may make file operations and allocations fail; waits until no other hook is installed.
 #[must_use]
 pub fn install(hook: Hook) -> Installed {
     let turn = lock(&ONE_AT_A_TIME);
@@ -62,19 +62,19 @@ impl Drop for Installed {
     }
 }
 
-/// Asks the hook, where there is one.
+/// Calls the hook of a test, if one is installed, before an operation; returns the error that the hook wants to happen.
 #[inline]
 pub(crate) fn at(operation: Operation) -> io::Result<()> {
     if IS_ON.load(Ordering::Relaxed) { ask(operation) } else { Ok(()) }
 }
 
-/// Asks the installed hook, and returns the error that it injects, if any.
+/// Calls the installed hook with the operation, and returns the error that it injects; `Ok` without a hook or an error.
 #[cold]
 fn ask(operation: Operation) -> io::Result<()> {
     lock(&HOOK).as_mut().and_then(|hook| hook(operation)).map_or(Ok(()), Err)
 }
 
-/// Locks a mutex; a panic of another thread does not poison it.
+/// Locks a mutex, also after another thread has panicked while it held the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -36,7 +36,7 @@ impl File {
         fs::File::options().read(true).write(true).create_new(true).open(path).map(File)
     }
 
-    /// Opens a file for writing and reading and keeps its contents, or creates it.
+    /// Opens a file for writing and reading with its contents kept, or creates an empty one if there is none.
     pub fn open_or_create(path: &Path) -> io::Result<File> {
         at(Operation::Create)?;
         fs::File::options().read(true).write(true).create(true).truncate(false).open(path).map(File)
@@ -53,7 +53,7 @@ impl File {
         Ok(self.0.metadata()?.len())
     }
 
-    /// Locks it against other handles, without waiting.
+    /// Tries to get an exclusive lock on the file without waiting: held now, taken by another handle, or not supported.
     pub fn lock(&self) -> io::Result<Lock> {
         at(Operation::Lock)?;
         match self.0.try_lock() {
@@ -64,13 +64,13 @@ impl File {
         }
     }
 
-    /// Cuts it.
+    /// Truncates the file to this length (bytes).
     pub fn set_len(&self, length: u64) -> io::Result<()> {
         at(Operation::Sync)?;
         self.0.set_len(length)
     }
 
-    /// Flushes it to the disk.
+    /// Waits until all written data of the file are on the disk (fsync).
     pub fn sync(&self) -> io::Result<()> {
         at(Operation::Sync)?;
         match self.0.sync_all() {
@@ -111,7 +111,8 @@ impl Seek for File {
     }
 }
 
-/// Opens a file to be read. A pipe would be waited for, and no format here can be read without going back in it.
+/// Opens a regular file for reading; fails for a device or a pipe, and on Windows for a folder. A pipe would be waited
+/// for, and no format here can be read without going back in it.
 pub(crate) fn open(path: &Path) -> io::Result<fs::File> {
     if let Ok(found) = fs::metadata(path) {
         if !found.is_file() && !found.is_dir() {
@@ -131,20 +132,20 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)
 }
 
-/// Gives a file a second name.
+/// Creates the hard link `name` to a file; fails if that name exists.
 pub(crate) fn link(file: &Path, name: &Path) -> io::Result<()> {
     at(Operation::Link)?;
     fs::hard_link(file, name)
 }
 
-/// Removes a file.
+/// Deletes the file at `path`.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     at(Operation::Remove)?;
     fs::remove_file(path)
 }
 
-/// Makes durable what was made and renamed in the folder of `path`, as far as the system knows of such a thing. Windows
-/// does not: there a folder cannot be opened as a file, and nothing is done.
+/// Flushes the folder of `path` to the disk (fsync), where the system can: names made or changed in it survive a crash.
+/// Windows does not: there a folder cannot be opened as a file, and nothing is done.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     at(Operation::SyncFolder)?;
     let Ok(folder) = fs::File::open(folder(path)) else { return Ok(()) };
@@ -154,7 +155,8 @@ pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns the path behind all links; it need not exist yet. Links without end give the system's error.
+/// Follows symbolic links from `path` to the path where they end, at which there need not be a file yet. Links without
+/// end give the system's error.
 pub(crate) fn behind_links(path: &Path) -> io::Result<PathBuf> {
     let mut behind = path.to_path_buf();
     // as many in a row as Linux follows
@@ -165,7 +167,7 @@ pub(crate) fn behind_links(path: &Path) -> io::Result<PathBuf> {
     fs::metadata(path).and(Err(io::Error::other("too many links")))
 }
 
-/// Returns the folder that a file is in.
+/// Returns the folder that the file at `path` is in: its parent, or `.` for a bare file name.
 pub(crate) fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

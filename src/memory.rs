@@ -5,13 +5,14 @@ use std::fs::read_to_string;
 use crate::error::{Error, Result};
 use crate::faults::{Operation, at};
 
-/// Bytes that this process can still take: the machine's free memory and swap, or less where its control group or an
-/// address limit (`ulimit -v`) says so. `None` where the system does not tell (only Linux does).
+/// Returns the bytes that this process can still allocate: the least of free RAM and swap, control group and `ulimit
+/// -v`. `None` where the system does not tell (only Linux does).
 fn available() -> Option<u64> {
     [free(), control_group(), address_space()].into_iter().flatten().min()
 }
 
-/// Fails where so many bytes more, for `what`, are not there.
+/// Returns [`Error::OutOfMemory`], which names `what`, if this many more bytes are not available; `Ok` if that is
+/// unknown.
 pub(crate) fn check(bytes: u64, what: impl FnOnce() -> String) -> Result<()> {
     match available() {
         Some(free) if bytes > free => {
@@ -22,7 +23,7 @@ pub(crate) fn check(bytes: u64, what: impl FnOnce() -> String) -> Result<()> {
     }
 }
 
-/// Returns a number of bytes as text with a unit.
+/// Formats a number of bytes for a message, in bytes, MiB or GiB.
 fn words(bytes: u64) -> String {
     match bytes {
         0..0x10_0000 => format!("{bytes} bytes"),
@@ -31,7 +32,7 @@ fn words(bytes: u64) -> String {
     }
 }
 
-/// Returns an empty vector with room for `length` elements; `None` if memory is short.
+/// Returns an empty vector with capacity for exactly `length` elements; `None` if the allocation fails.
 pub(crate) fn room<T>(length: usize) -> Option<Vec<T>> {
     let mut all = Vec::new();
     at(Operation::Allocate).ok()?;
@@ -45,7 +46,8 @@ fn free() -> Option<u64> {
     Some(kibibytes(&text, "MemAvailable:")? + kibibytes(&text, "SwapFree:").unwrap_or(0))
 }
 
-/// Returns the smallest memory limit (bytes) of the control group and those above it, in version 2's files.
+/// Returns the smallest memory limit (bytes) of the process's control group (cgroup v2) and its parents; `None`
+/// without.
 fn control_group() -> Option<u64> {
     let text = read_to_string("/proc/self/cgroup").ok()?;
     let mut group = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -60,7 +62,7 @@ fn control_group() -> Option<u64> {
     }
 }
 
-/// Returns what is left of the limit of the address space (bytes); `None` where there is no limit.
+/// Returns how many bytes of the address space limit (`ulimit -v`) are not in use yet; `None` where there is no limit.
 fn address_space() -> Option<u64> {
     let limits = read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
@@ -69,15 +71,16 @@ fn address_space() -> Option<u64> {
     Some(limit.saturating_sub(taken))
 }
 
-/// Returns the number of KiB on the line of this name, in bytes; `None` if it has none.
+/// Finds the line that starts with `name` in a file like `/proc/meminfo`, and returns its KiB as bytes; `None` without
+/// one.
 fn kibibytes(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Returns the bytes of memory that the compressed contents of a file of this length may take: 32 MiB and 32 times its
-/// length. Spectra with their masks and resolution matrices compress by 5 to 10, and f32 becomes f64; what takes more
-/// is a bomb.
+/// Returns how many bytes a compressed file of this length (bytes) may decompress to, as a limit: 32 × length + 32 MiB.
+/// Spectra with their masks and resolution matrices compress by 5 to 10, and f32 becomes f64; what takes more is a
+/// bomb.
 #[cfg(feature = "files")]
 pub fn most_inflated_bytes(file_length: u64) -> u64 {
     file_length.saturating_mul(32).saturating_add(32 << 20)

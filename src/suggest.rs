@@ -6,7 +6,7 @@ const LIKELY: f64 = 0.6;
 /// So many letters of a longer name are a part that says which.
 const PART: usize = 4;
 
-/// Returns the known name that is most like `word`; `None` if none is like it or has it as a part.
+/// Returns the known name most similar to a misspelt `word`, ignoring case; `None` if no name is similar enough.
 pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let alike = |name: &str| {
@@ -18,7 +18,8 @@ pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> O
     likely.min_by(|a, b| b.0.total_cmp(&a.0)).map(|(_, name)| name)
 }
 
-/// Returns the part of an error that follows such a name: `; did you mean …?`, if one is like it, and all of them.
+/// Returns text to append to an error about an unknown name: `; did you mean …?` if one is similar, and all known
+/// names.
 pub(crate) fn hint<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     let all = known.clone().collect::<Vec<_>>().join(", ");
     match nearest(word, known) {

@@ -46,7 +46,7 @@ impl FromIterator<f64> for Values<'_> {
 }
 
 impl<'a> Values<'a> {
-    /// Returns how many there are.
+    /// Returns the count of numbers.
     pub fn len(&self) -> usize {
         match &self.0 {
             Kind::Double(values) => values.len(),
@@ -54,12 +54,12 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there are no numbers at all.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns number `index`.
+    /// Returns the number at `index` as f64; panics beyond the end.
     ///
     /// # Panics
     /// If `index` is not below `len()`.
@@ -70,7 +70,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Returns the numbers if they are f32.
+    /// Returns the numbers as a slice if they are stored as f32; `None` if they are f64.
     pub fn as_f32(&self) -> Option<&[f32]> {
         match &self.0 {
             Kind::Double(_) => None,
@@ -78,7 +78,8 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Returns the numbers if they are f64. [`to_double`](Values::to_double) widens f32.
+    /// Returns the numbers as a slice if they are stored as f64; `None` if they are f32.
+    /// [`to_double`](Values::to_double) widens f32.
     pub fn as_f64(&self) -> Option<&[f64]> {
         match &self.0 {
             Kind::Double(values) => Some(values),
@@ -86,7 +87,8 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Returns some of the numbers: those themselves, or their f64 in `scratch`.
+    /// Returns the numbers of a range as f64: borrowed if they are f64, else converted into `scratch`, which is
+    /// overwritten.
     pub(crate) fn part<'s>(&'s self, some: Range<usize>, scratch: &'s mut Vec<f64>) -> &'s [f64] {
         match &self.0 {
             Kind::Double(values) => &values[some],
@@ -98,7 +100,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Returns whether some of the numbers have an infinity among them.
+    /// Returns whether any number in this range of indices is +∞.
     pub(crate) fn has_infinite(&self, some: Range<usize>) -> bool {
         // without a way out of the loops, which makes them vector code
         match &self.0 {
@@ -107,7 +109,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Returns some of the numbers in memory of their own.
+    /// Copies the numbers in this range of indices to a new vector of f64.
     pub(crate) fn to_vec(&self, some: Range<usize>) -> Vec<f64> {
         match &self.0 {
             Kind::Double(values) => values[some].to_vec(),
@@ -115,12 +117,12 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Returns all numbers as f64, without a copy where they are.
+    /// Returns all numbers as f64: borrowed if they are stored so, else converted into a copy.
     pub fn to_double(&self) -> Cow<'_, [f64]> {
         self.double(0..self.len())
     }
 
-    /// Returns some of the numbers as f64, without a copy where they are.
+    /// Returns the numbers in a range of indices as f64: borrowed if they are stored so, else converted into a copy.
     ///
     /// # Panics
     /// If `some` reaches beyond `len()`.
@@ -131,7 +133,8 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Returns the numbers as f64 in memory of their own, to be changed; borrowed ones and f32 are copied first.
+    /// Returns a mutable vector of the numbers as f64; first copies them if they are borrowed, or converts them from
+    /// f32.
     pub fn to_mut(&mut self) -> &mut Vec<f64> {
         if let Kind::Single(_) = &self.0 {
             self.0 = Kind::Double(Cow::Owned(self.to_vec(0..self.len())));
@@ -142,7 +145,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Returns the memory of owned f64, to be used again; else none.
+    /// Returns the vector of numbers, to reuse its allocation, if they are owned f64; else an empty vector.
     #[cfg(feature = "files")]
     pub(crate) fn into_double_memory(self) -> Vec<f64> {
         match self.0 {
@@ -151,7 +154,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Returns the memory of owned f32, to be used again; else none.
+    /// Returns the vector of numbers, to reuse its allocation, if they are owned f32; else an empty vector.
     #[cfg(feature = "files")]
     pub(crate) fn into_single_memory(self) -> Vec<f32> {
         match self.0 {
@@ -160,7 +163,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Returns the numbers in memory of their own, as precise as they are.
+    /// Returns the numbers as owned data, copied if they were borrowed; f32 stay f32 and f64 stay f64.
     pub fn into_owned(self) -> Values<'static> {
         Values(match self.0 {
             Kind::Double(values) => Kind::Double(Cow::Owned(values.into_owned())),
@@ -168,7 +171,7 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// Returns a copy of some of the numbers, as precise as they are.
+    /// Copies the numbers in this range of indices to owned data; f32 stay f32 and f64 stay f64.
     pub(crate) fn copy(&self, some: Range<usize>) -> Values<'static> {
         Values(match &self.0 {
             Kind::Double(values) => Kind::Double(Cow::Owned(values[some].to_vec())),
@@ -176,7 +179,7 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// Returns the size of the numbers in bytes.
+    /// Returns how many bytes the numbers take in memory.
     pub(crate) fn bytes(&self) -> usize {
         match &self.0 {
             Kind::Double(values) => size_of_val(&values[..]),
@@ -184,7 +187,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Lends the numbers.
+    /// Returns the same numbers as a borrowed view, without a copy.
     pub(crate) fn view(&self) -> Values<'_> {
         Values(match &self.0 {
             Kind::Double(values) => Kind::Double(Cow::Borrowed(values)),
@@ -192,7 +195,8 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// Returns some of `count` rows of equal length, in this order.
+    /// Splits the numbers into `count` rows of equal length, and copies the rows with the indices `picked`, in their
+    /// order.
     pub(crate) fn rows(&self, count: usize, picked: &[usize]) -> Values<'static> {
         Values(match &self.0 {
             Kind::Double(values) => Kind::Double(Cow::Owned(rows(values, count, picked))),
@@ -201,7 +205,7 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Returns some of `count` rows of equal length, in this order.
+/// Splits `values` into `count` rows of equal length, and copies the rows with the indices `picked`, in their order.
 pub(crate) fn rows<T: Copy>(values: &[T], count: usize, picked: &[usize]) -> Vec<T> {
     let length = values.len() / count.max(1);
     picked.iter().flat_map(|c| values[c * length..(c + 1) * length].iter().copied()).collect()

@@ -9,7 +9,7 @@ macro_rules! named {
             /// All values with the names that files give them.
             pub const NAMES: &[(&str, $type)] = &[$(($name, $type::$variant)),+];
 
-            /// Returns the name that files give the value.
+            /// Returns the word that stands for this value in model files and outputs.
             pub const fn name(self) -> &'static str {
                 match self {
                     $($type::$variant => $name),+

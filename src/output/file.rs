@@ -15,7 +15,7 @@ pub struct OutputFile {
 }
 
 impl OutputFile {
-    /// Checks that the file can be created, before its contents are computed.
+    /// Creates a temporary file beside `path`; fails if that cannot be written, or exists and `overwrite` is false.
     ///
     /// # Errors
     /// Returns [`Error::OutputExists`] for an existing file that must not be replaced, [`Error::Io`] if the folder is
@@ -26,12 +26,12 @@ impl OutputFile {
         Ok(OutputFile { staged, file })
     }
 
-    /// Returns the path of the file, with links resolved.
+    /// Returns the path that the finished file will have, with symbolic links resolved.
     pub fn path(&self) -> &Path {
         self.staged.target()
     }
 
-    /// Writes the contents, flushes them to the disk and gives the file its name.
+    /// Writes the contents to the temporary file, flushes it to the disk, and renames it to its final path.
     ///
     /// # Errors
     /// Returns [`Error::Io`], and [`Error::OutputExists`] if a file that must not be replaced took the name meanwhile:
@@ -41,7 +41,7 @@ impl OutputFile {
         self.end(contents.as_ref(), None)
     }
 
-    /// Writes the file as [`write`](OutputFile::write) does, and records it before it gets its name.
+    /// Writes the file as [`write`](OutputFile::write) does, and tells `record` (a journal) of it before it is renamed.
     ///
     /// # Errors
     /// The errors of [`write`](OutputFile::write), and those of the record.
@@ -49,7 +49,7 @@ impl OutputFile {
         self.end(contents.as_ref(), Some(record))
     }
 
-    /// Writes and publishes the file, with or without a record.
+    /// Writes the contents and moves the file to its final path; tells `record`, if given, before.
     fn end(mut self, contents: &[u8], record: Option<&mut dyn OutputRecord>) -> Result<()> {
         self.file.write_all(contents).map_err(Error::writing(self.staged.target()))?;
         self.staged.publish(self.file, record)

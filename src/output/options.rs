@@ -19,14 +19,14 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Replaces the text of the model file.
+    /// Sets the text of the model file that the metadata keep.
     #[must_use]
     pub fn model(mut self, text: impl Into<String>) -> Metadata {
         self.model = text.into();
         self
     }
 
-    /// Replaces the name of the device.
+    /// Sets the name of the device that the metadata keep.
     #[must_use]
     pub fn device(mut self, name: impl Into<String>) -> Metadata {
         self.device = name.into();
@@ -58,14 +58,15 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// Sets whether a file of the same name is replaced. The old file stays until the new one is whole.
+    /// Sets whether a file that exists at the path is replaced; otherwise that is an error. The old file stays until
+    /// the new one is whole.
     #[must_use]
     pub fn overwrite(mut self, overwrite: bool) -> WriteOptions {
         self.overwrite = overwrite;
         self
     }
 
-    /// Sets the description of the run.
+    /// Sets the description of the run (device, model, settings) that is written into the file.
     #[must_use]
     pub fn metadata(mut self, metadata: Metadata) -> WriteOptions {
         self.metadata = metadata;

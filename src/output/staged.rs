@@ -39,10 +39,10 @@ pub(crate) struct Staged {
 }
 
 impl Staged {
-    /// Creates the temporary file, which shows that the folder exists and can be written. Files that killed processes
-    /// left are removed. A file that another process is writing is [`Error::OutputLocked`], an existing one without
-    /// `overwrite` [`Error::OutputExists`]. A link stays, and its target is replaced; one that leads to itself is
-    /// [`Error::Io`].
+    /// Creates a temporary file for `target`; fails if that exists (unless `overwrite`), or another process is writing
+    /// it. Files that killed processes left are removed. A file that another process is writing is
+    /// [`Error::OutputLocked`], an existing one without `overwrite` [`Error::OutputExists`]. A link stays, and its
+    /// target is replaced; one that leads to itself is [`Error::Io`].
     pub fn create(target: &Path, overwrite: bool) -> Result<(Staged, File)> {
         let given = target;
         let target = &files::behind_links(given).map_err(Error::writing(given))?;
@@ -59,7 +59,8 @@ impl Staged {
         }
     }
 
-    /// Creates another temporary file beside the target.
+    /// Creates a locked temporary file with a new name in the folder of `target`; it is not checked whether that
+    /// exists.
     pub fn beside(target: &Path) -> Result<(Staged, File)> {
         let mut tries = 0;
         loop {
@@ -82,20 +83,21 @@ impl Staged {
         }
     }
 
-    /// Returns the path that the file will have.
+    /// Returns the final path, to which the temporary file will be renamed.
     pub fn target(&self) -> &Path {
         &self.target
     }
 
-    /// Flushes the file to the disk and gives it its name; see [`publish_all`](Staged::publish_all).
+    /// Flushes the temporary file to the disk and renames it to its final path; see
+    /// [`publish_all`](Staged::publish_all).
     pub fn publish(self, file: File, record: Option<&mut dyn OutputRecord>) -> Result<()> {
         Staged::publish_all(vec![WholeFile { staged: self, file }], record)
     }
 
-    /// Publishes files that belong together, the most important last: all of them, or none as far as the file system
-    /// allows. A file that took one of the names meanwhile is [`Error::OutputExists`], unless it may be replaced. The
-    /// files are recorded in the journal before they get their names, so that a run that is killed in between finds its
-    /// own files again.
+    /// Flushes and renames files that belong together, the most important last: all, or as far as possible none. A file
+    /// that took one of the names meanwhile is [`Error::OutputExists`], unless it may be replaced. The files are
+    /// recorded in the journal before they get their names, so that a run that is killed in between finds its own files
+    /// again.
     pub fn publish_all(mut all: Vec<WholeFile>, record: Option<&mut dyn OutputRecord>) -> Result<()> {
         // 1. Flush all files, and record them in the journal.
         all.iter().try_for_each(|whole| refuse_existing(&whole.staged.target, whole.staged.overwrite))?;
@@ -147,7 +149,7 @@ enum Before {
 }
 
 impl Before {
-    /// Keeps the present content of a name.
+    /// Keeps what is now at `target` under a second name, or notes that nothing is there, for `restore`.
     fn of(target: &Path) -> Before {
         let aside = temporary(target);
         match files::link(target, &aside) {
@@ -157,8 +159,8 @@ impl Before {
         }
     }
 
-    /// Restores the former content as far as possible. Failures are ignored, because an error is being returned
-    /// already.
+    /// Puts back at `target` what was there when [`of`](Before::of) was called, as far as the file system allows.
+    /// Failures are ignored, because an error is being returned already.
     fn restore(&self, target: &Path) {
         let _ = match self {
             Before::Nothing => files::remove(target),
@@ -178,7 +180,7 @@ impl Drop for Before {
     }
 }
 
-/// Returns [`Error::OutputExists`] for a file that must not be replaced.
+/// Fails with [`Error::OutputExists`] if something is at `target` and `overwrite` is false.
 fn refuse_existing(target: &Path, overwrite: bool) -> Result<()> {
     if overwrite || !target.exists() {
         return Ok(());
@@ -186,8 +188,7 @@ fn refuse_existing(target: &Path, overwrite: bool) -> Result<()> {
     Err(Error::OutputExists { path: target.to_path_buf() })
 }
 
-/// Returns the kind of a folder or device that has the name and that a rename must not replace: as root it would
-/// replace `/dev/null` for the whole machine.
+/// Returns what `target` is (a folder, a device or a pipe) if it must not be replaced; `None` for a file or nothing.
 fn other_than_a_file(target: &Path) -> Option<&'static str> {
     match std::fs::metadata(target) {
         Ok(found) if found.is_dir() => Some("a folder"),
@@ -196,14 +197,14 @@ fn other_than_a_file(target: &Path) -> Option<&'static str> {
     }
 }
 
-/// Returns a name that no file has had: process, moment of its first file, count.
+/// Returns a new path beside `target`, `.NAME.tmp-…`, that no other process or call returns.
 fn temporary(target: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     target.with_file_name(format!(".{name}.tmp-{}{}", process(), COUNT.fetch_add(1, Ordering::Relaxed)))
 }
 
-/// Returns a name of this process that differs from those of others with its number, which are few in containers.
+/// Returns a text that is unique to this process: its number, and the moment (ns) at which it first asked.
 fn process() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
@@ -220,7 +221,7 @@ enum Swept {
     Held,
 }
 
-/// Removes the files that killed processes have left beside the target: those that nobody holds a lock on.
+/// Deletes temporary files that killed processes left for `target`; returns whether a living process holds one.
 fn sweep(target: &Path) -> Swept {
     let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let (start, own) = (format!(".{name}.tmp-"), process());

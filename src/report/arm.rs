@@ -31,7 +31,8 @@ pub enum Room {
 }
 
 impl Room {
-    /// Returns the number of columns of the curves.
+    /// Returns how many pixel columns wide the curves of an arm are drawn: 750 for a single arm, 400 if several share a
+    /// row.
     fn columns(self) -> usize {
         match self {
             Room::Whole => 750,
@@ -45,7 +46,8 @@ const WIDE: f64 = 700.0;
 /// Width of the narrowest picture, in CSS pixels.
 const NARROW: f64 = 270.0;
 
-/// Returns the picture's HTML. The lines are marked at the `velocity` (km/s), or not at all if it is NaN.
+/// Returns HTML that draws an arm's data, model and continuum over residuals; lines are named at `velocity` (km/s)
+/// unless it is NaN.
 pub fn html(arm: &ArmFit, velocity: f64, room: Room) -> String {
     let (from, to) = ends(&arm.wavelength);
     let grid = Grid { wavelength: &arm.wavelength, from, to, columns: room.columns() };
@@ -75,12 +77,12 @@ pub fn html(arm: &ArmFit, velocity: f64, room: Room) -> String {
     )
 }
 
-/// Returns the HTML of the arm's name.
+/// Returns the arm's name as HTML; nothing if it has none.
 fn arm_name(arm: &ArmFit) -> String {
     if arm.name.is_empty() { String::new() } else { format!("<b>arm {}</b>", escape(&arm.name)) }
 }
 
-/// Returns the HTML of the lower picture.
+/// Returns HTML that draws (data − model) / error of an arm with its running mean over a window of pixels.
 fn residuals(arm: &ArmFit, grid: &Grid, bands: &str, window: Window) -> String {
     let values: Vec<f64> = (0..arm.flux.len()).map(|j| residual(arm, j)).collect();
     let mean = arm_residuals(arm).running_mean(window);
@@ -97,12 +99,12 @@ fn residuals(arm: &ArmFit, grid: &Grid, bands: &str, window: Window) -> String {
     )
 }
 
-/// Returns whether the arm has a fit.
+/// Returns whether the arm has a model, that is any finite model flux.
 fn fitted(arm: &ArmFit) -> bool {
     arm.model.iter().any(|x| x.is_finite())
 }
 
-/// Returns the first and the last of the finite wavelengths.
+/// Returns the least and the greatest finite wavelength, or (0, 1) if there are not two different ones.
 fn ends(wavelength: &[f64]) -> (f64, f64) {
     let finite = || wavelength.iter().copied().filter(|w| w.is_finite());
     let (from, to) = (finite().fold(f64::INFINITY, f64::min), finite().fold(f64::NEG_INFINITY, f64::max));
@@ -118,8 +120,8 @@ struct Continuum {
 }
 
 impl Continuum {
-    /// Returns the continuum of an arm. A network of absolute fluxes has a continuum in units of its own, which is
-    /// scaled to the middle of the model.
+    /// Returns the continuum curve to draw for an arm, rescaled to the model's median if it lies far from the model. A
+    /// network of absolute fluxes has a continuum in units of its own, which is scaled to the middle of the model.
     fn of(arm: &ArmFit) -> Continuum {
         let ratio = median(&arm.model) / median(&arm.continuum);
         let is_near = (FAR_CONTINUUM.recip()..=FAR_CONTINUUM).contains(&ratio);
@@ -128,20 +130,21 @@ impl Continuum {
         Continuum { flux: flux.collect(), factor }
     }
 
-    /// Returns whether there is a continuum to draw.
+    /// Returns whether the continuum has any finite value, so that there is a curve to draw.
     fn is_drawn(&self) -> bool {
         self.flux.iter().any(|flux| flux.is_finite())
     }
 }
 
-/// Returns the median of the finite values, NaN without any.
+/// Returns the median of the finite values (the upper middle one of an even number); NaN if there is none.
 fn median(values: &[f64]) -> f64 {
     let mut finite: Vec<f64> = values.iter().copied().filter(|x| x.is_finite()).collect();
     let middle = finite.len() / 2;
     if finite.is_empty() { f64::NAN } else { *finite.select_nth_unstable_by(middle, f64::total_cmp).1 }
 }
 
-/// Returns the HTML of the legend.
+/// Returns the HTML legend of an arm's picture: data, and model, continuum, mean residuals and masked pixels where
+/// drawn.
 fn legend(arm: &ArmFit, continuum: &Continuum, window: Window) -> String {
     let mut out = String::from("<span class=key><i class=data></i>data</span>");
     let mut entry = |class: &str, text: &str| {
@@ -166,12 +169,12 @@ fn legend(arm: &ArmFit, continuum: &Continuum, window: Window) -> String {
     out
 }
 
-/// Returns (data − model) / error; NaN where the pixel does not count.
+/// Returns (data − model) / error of pixel `j`; NaN if it is masked.
 fn residual(arm: &ArmFit, j: usize) -> f64 {
     if arm.mask[j] { f64::NAN } else { (arm.flux[j] - arm.model[j]) / arm.error[j] }
 }
 
-/// Returns data − model with inverse variances, which are 0 where a pixel does not count.
+/// Returns data − model and 1 / error² of each pixel; the latter is 0 for pixels that are masked or not finite.
 fn arm_residuals(arm: &ArmFit) -> Residuals {
     let difference: Vec<f64> = arm.flux.iter().zip(&arm.model).map(|(flux, model)| flux - model).collect();
     let ivar = (0..arm.flux.len()).map(|j| {
@@ -181,8 +184,7 @@ fn arm_residuals(arm: &ArmFit) -> Residuals {
     Residuals { ivar: ivar.collect(), difference }
 }
 
-/// Returns a range from a little below the smallest to a little above the largest of data that count (but for a few
-/// spikes), model and continuum.
+/// Returns the flux range to draw, with a margin: that of unmasked data (without spikes), model and continuum.
 fn flux_range(arm: &ArmFit, continuum: &Continuum) -> (f64, f64) {
     let counted: Vec<f64> = arm.flux.iter().zip(&arm.mask).filter(|(_, masked)| !**masked).map(|(y, _)| *y).collect();
     let mut all = range_within(if counted.is_empty() { &arm.flux } else { &counted }, 0.06, SPIKE);
@@ -195,8 +197,8 @@ fn flux_range(arm: &ArmFit, continuum: &Continuum) -> (f64, f64) {
     all
 }
 
-/// Returns the names of the lines for wide and narrow pictures, and the marks in the picture. Arms side by side leave
-/// the same space for names, so that their axes are level.
+/// Returns HTML with the names of spectral lines for wide and narrow screens, and SVG paths that mark the lines. Arms
+/// side by side leave the same space for names, so that their axes are level.
 fn line_names(grid: &Grid, velocity: f64, room: Room) -> (String, String) {
     let (mut names, mut ticks) = (String::new(), String::new());
     for (class, width) in [("wide", WIDE), ("narrow", NARROW)] {
@@ -214,20 +216,21 @@ fn line_names(grid: &Grid, velocity: f64, room: Room) -> (String, String) {
     (names, ticks)
 }
 
-/// Returns the HTML of a line's name.
+/// Returns the HTML of a spectral line's name, placed above the picture.
 fn name(label: &Label) -> String {
     let (left, level) = (100.0 * label.middle, label.level);
     format!("<i class=l{level} style='left:{left:.2}%'>{}</i>", label.name)
 }
 
-/// Returns the HTML of the ticks at places above `from`. The upper picture leaves room at its foot for the highest tick
-/// of the lower one.
+/// Returns the HTML of about `most` tick labels on the y axis, without those at places (0 to 1) below `from`. The upper
+/// picture leaves room at its foot for the highest tick of the lower one.
 fn vertical(axis: &Axis, most: usize, from: f64) -> String {
     let ticks = axis.ticks(most).into_iter().filter(|tick| tick.place >= from);
     ticks.map(|Tick { place, text }| format!("<i style='bottom:{:.1}%'>{text}</i>", 100.0 * place)).collect()
 }
 
-/// Returns the HTML of the ticks. Those that are left out in narrow pictures have the class `more`.
+/// Returns the HTML of about nine tick labels on the x axis, every second one hidden on narrow screens. Those that are
+/// left out in narrow pictures have the class `more`.
 fn horizontal(axis: &Axis) -> String {
     let ticks = axis.ticks(9).into_iter().enumerate();
     let texts = ticks.map(|(k, Tick { place, text })| {

@@ -43,12 +43,13 @@ const FAR: f64 = 2.0;
 const LOG_FROM: f64 = 12.0;
 
 impl Axis {
-    /// Returns a linear axis.
+    /// Returns a linear axis with this label, from the value at its beginning to the value at its end.
     pub fn linear(label: &str, from: f64, to: f64) -> Axis {
         Axis { label: label.to_string(), from, to, log: false }
     }
 
-    /// Returns an axis for the values of a column, with a `margin` at either end, as a share of their range.
+    /// Returns an axis for a column's values, of the scale and direction that its kind asks for, widened by `margin` ×
+    /// their range.
     pub fn of(column: &Column, margin: f64) -> Axis {
         let (label, (low, high)) = (column.label, range(column.values, 0.0));
         let factor = if low > 0.0 { (high / low).powf(margin) } else { 1.0 };
@@ -62,13 +63,13 @@ impl Axis {
         }
     }
 
-    /// Returns the place of a value: 0 at the beginning, 1 at the end.
+    /// Returns where on the axis a value lies: 0 at its beginning, 1 at its end, and beyond for values outside.
     pub fn place(&self, x: f64) -> f64 {
         let (from, to, x) = if self.log { (self.from.ln(), self.to.ln(), x.ln()) } else { (self.from, self.to, x) };
         (x - from) / (to - from)
     }
 
-    /// Returns the value at a place.
+    /// Returns the value at a place on the axis (0 at its beginning, 1 at its end): the inverse of `place`.
     pub fn value(&self, place: f64) -> f64 {
         if self.log {
             return (self.from.ln() + place * (self.to.ln() - self.from.ln())).exp();
@@ -76,7 +77,7 @@ impl Axis {
         self.from + place * (self.to - self.from)
     }
 
-    /// Returns about `most` ticks.
+    /// Returns about `most` ticks at round values, each with its place on the axis (0 to 1) and its text.
     pub fn ticks(&self, most: usize) -> Vec<Tick> {
         let (low, high) = (self.from.min(self.to), self.from.max(self.to));
         let values = if self.log { log_ticks(low, high, most) } else { Vec::new() };
@@ -95,7 +96,7 @@ impl Axis {
     }
 }
 
-/// Returns the text of a tick of a linear axis.
+/// Formats the value of a tick on a linear axis, as thousands (`20k`) if `in_thousands`, else with some decimals.
 fn tick_text(x: f64, decimals: usize, in_thousands: bool) -> String {
     match x {
         0.0 => fixed(x, decimals),
@@ -105,14 +106,15 @@ fn tick_text(x: f64, decimals: usize, in_thousands: bool) -> String {
     }
 }
 
-/// Returns 1, 2 or 5 times a power of ten, at least `least`.
+/// Rounds a distance between ticks up to 1, 2 or 5 times a power of ten.
 fn step(least: f64) -> f64 {
     let power = 10f64.powf(least.log10().floor());
     let multiple = [1.0, 2.0, 5.0].into_iter().find(|m| m * power >= least * (1.0 - 1e-9));
     multiple.unwrap_or(10.0) * power
 }
 
-/// Returns the densest of 1-2-5, 1-3 and powers of ten that is not too dense.
+/// Returns tick values for a logarithmic axis, 1-2-5, 1-3 or powers of ten per decade: the densest with about `most`
+/// ticks.
 fn log_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     let decades = (low.log10().floor() as i32)..=(high.log10().ceil() as i32);
     let inside = |multiples: &[f64], every: i32| -> Vec<f64> {
@@ -126,7 +128,7 @@ fn log_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     all.find(|ticks| ticks.len() <= most + 1).unwrap_or_default()
 }
 
-/// Returns the text of a tick of a logarithmic axis: 0.3, 20, 3·10⁷.
+/// Formats the value of a tick on a logarithmic axis, as 0.3, 20 or 3·10⁷.
 fn power(x: f64) -> String {
     let text = format!("{x:.0e}");
     let (multiple, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -137,7 +139,7 @@ fn power(x: f64) -> String {
     if multiple == "1" { format!("10{exponent}") } else { format!("{multiple}·10{exponent}") }
 }
 
-/// Returns the superscript of a digit or a minus.
+/// Converts a digit or a minus to its superscript character.
 fn superscript(c: char) -> char {
     match c {
         '-' => '⁻',
@@ -145,12 +147,13 @@ fn superscript(c: char) -> char {
     }
 }
 
-/// Returns the range of the values without those far outside the bulk, with a margin; 0 to 1 without any value.
+/// Returns the (lowest, highest) value without far outliers, widened by `margin` × their distance; (0, 1) without
+/// values.
 pub fn range(values: &[f64], margin: f64) -> (f64, f64) {
     range_within(values, margin, FAR)
 }
 
-/// Returns the range without values that are farther from the central 90 % than `far` times their width.
+/// Returns (lowest, highest) without values farther from the central 90 % than `far` × its width, widened by `margin`.
 pub fn range_within(values: &[f64], margin: f64, far: f64) -> (f64, f64) {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|x| x.is_finite()).collect();
     if sorted.is_empty() {
@@ -166,7 +169,7 @@ pub fn range_within(values: &[f64], margin: f64, far: f64) -> (f64, f64) {
     (low - margin * width, high + margin * width)
 }
 
-/// Returns the outermost of the sorted values within that distance.
+/// Returns (lowest, highest) of sorted values that lie within `far` × the width of the central 90 % around it.
 fn bulk(sorted: &[f64], far: f64) -> (f64, f64) {
     let last = sorted.len() - 1;
     let (left, right) = (sorted[last / 20], sorted[last - last / 20]);

@@ -10,12 +10,13 @@ pub struct Best<T> {
 }
 
 impl<T> Best<T> {
-    /// Returns an empty list.
+    /// Returns an empty list, which keeps only the `limit` entries with the largest keys.
     pub fn new(limit: usize) -> Best<T> {
         Best { limit, entries: BTreeMap::new() }
     }
 
-    /// Adds the entry that `make` returns, if `key` is among the largest. `order` is its place in the stream.
+    /// Adds the entry that `make` returns if `key` is among the largest; of equal keys, that with the lower `order`
+    /// (its index in the input) is kept.
     pub fn offer(&mut self, key: f64, order: u64, make: impl FnOnce() -> T) {
         let key = (ascending(key), u64::MAX - order);
         let smallest = self.entries.first_key_value().map(|(key, _)| *key);
@@ -28,13 +29,13 @@ impl<T> Best<T> {
         }
     }
 
-    /// Returns the entries, the largest key first, with their places in the stream.
+    /// Returns (order, entry) of all entries, the largest key first; order is the number that was given with the entry.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         self.entries.iter().rev().map(|((_, order), entry)| (u64::MAX - order, entry))
     }
 }
 
-/// Returns bits that sort as the numbers do, with NaN below all.
+/// Converts a number to bits that, as integers, sort as the numbers do, with NaN as the least.
 fn ascending(x: f64) -> u64 {
     if x.is_nan() {
         return 0;

@@ -53,23 +53,23 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// Returns an empty chart.
+    /// Returns a chart with these axes but nothing drawn, placed in this area of an SVG picture.
     pub fn new(area: Area, x: Axis, y: Axis) -> Chart {
         let (x_ticks, y_ticks) = (x.ticks(9), y.ticks(if area.height > 250.0 { 9 } else { 5 }));
         Chart { area, x, y, body: String::new(), x_ticks, y_ticks }
     }
 
-    /// Replaces the ticks of the x axis.
+    /// Replaces the x axis's automatic ticks by these.
     pub fn x_ticks(self, x_ticks: Vec<Tick>) -> Chart {
         Chart { x_ticks, ..self }
     }
 
-    /// Returns a point in user units, from the area's corner.
+    /// Converts a point from values on both axes to (x, y) in SVG units, from the top left corner of the chart's area.
     fn at(&self, point: Point) -> (f64, f64) {
         (self.area.width * self.x.place(point.x), self.area.height * (1.0 - self.y.place(point.y)))
     }
 
-    /// Adds a line through points.
+    /// Draws a line through points, given in values on the axes, in this colour.
     pub fn line(&mut self, points: impl Iterator<Item = Point>, colour: &str) {
         let mut path = String::new();
         for point in points {
@@ -80,7 +80,7 @@ impl Chart {
         let _ = write!(self.body, "<path d='{path}' fill='none' stroke='{colour}' stroke-width='2'/>");
     }
 
-    /// Adds a disc at every point.
+    /// Draws a disc of radius 4 at each point, given in values on the axes, in this colour.
     pub fn discs(&mut self, points: impl Iterator<Item = Point>, colour: &str) {
         for point in points {
             let (x, y) = self.at(point);
@@ -88,7 +88,8 @@ impl Chart {
         }
     }
 
-    /// Adds a dot at every point. All dots are one path, as there may be thousands.
+    /// Draws a dot 2 units wide at each point, given in values on the axes, in this colour. All dots are one path, as
+    /// there may be thousands.
     pub fn dots(&mut self, points: impl Iterator<Item = Point>, colour: &str) {
         let mut path = String::new();
         for point in points {
@@ -99,7 +100,7 @@ impl Chart {
         let _ = write!(self.body, "<path d='{path}' fill='none' stroke='{colour}' {style}/>");
     }
 
-    /// Adds a path of this width and height in units of its own, stretched over the area. `style` has its attributes.
+    /// Draws an SVG path, scaled from its own `width` × `height` to the chart's whole area. `style` has its attributes.
     pub fn stretched(&mut self, path: &str, width: f64, height: f64, style: &str) {
         let _ = write!(
             self.body,
@@ -109,7 +110,7 @@ impl Chart {
         );
     }
 
-    /// Adds a legend.
+    /// Draws a legend, one line of colour and text per entry, in a corner of the chart.
     pub fn legend(&mut self, corner: Corner, entries: &[LegendEntry]) {
         let longest = entries.iter().map(|entry| entry.text.chars().count()).max().unwrap_or(0);
         let (width, height) = (54.0 + CHARACTER * longest as f64, 12.0 + LINE * entries.len() as f64);
@@ -137,7 +138,7 @@ impl Chart {
         }
     }
 
-    /// Returns the SVG elements of the whole chart.
+    /// Returns the chart as SVG elements: title, axes with ticks and labels, and what was drawn.
     pub fn finish(self, title: &str) -> String {
         let Area { left, top, width, height } = self.area;
         let mut out = String::new();
@@ -179,7 +180,7 @@ impl Chart {
     }
 }
 
-/// Returns the text of an SVG file of `width` × `height` user units.
+/// Wraps SVG elements as the text of an SVG file of `width` × `height` units with a white background.
 pub fn file(width: f64, height: f64, charts: &str) -> String {
     format!(
         "<svg xmlns='http://www.w3.org/2000/svg' width='{width}' height='{height}' viewBox='0 0 {width} {height}' \

@@ -59,7 +59,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Returns a collector without rows. `parameters`: names of the table's free parameters.
+    /// Returns a collector of rows for a report, still without any; `parameters` are the names of the free parameters.
     pub fn new(parameters: &[String]) -> Collector {
         Collector {
             parameters: parameters.to_vec(),
@@ -78,23 +78,24 @@ impl Collector {
         }
     }
 
-    /// Asks for the spectra with these ids to be drawn, before any row is added. More than [`MOST_REQUESTED`] rows are
-    /// not drawn.
+    /// Asks that the report draws the spectra with these ids; call it before any row is added. More than
+    /// [`MOST_REQUESTED`] rows are not drawn.
     pub fn request(&mut self, ids: &[String]) {
         self.picks.request(ids);
     }
 
-    /// Returns the requested ids that no row had.
+    /// Returns the ids that were requested but that no added row had.
     pub fn missing_ids(&self) -> Vec<&str> {
         self.picks.missing_ids()
     }
 
-    /// Keeps the spectra of rows to be drawn among those of a file that is read after the rows.
+    /// Keeps, from a file that is read after all rows were added, the spectra of those rows that the report draws.
     pub fn attach_spectra(&mut self, spectra: &Spectra) {
         self.picks.attach_spectra(spectra, self.several_files);
     }
 
-    /// Returns the number of rows to be drawn, and of those whose spectra have been seen.
+    /// Returns how many rows the report is to draw, how many of their spectra it has, and which requested spectra it
+    /// lacks.
     pub fn picked(&self) -> PickedCounts {
         let (rows, spectra) = self.picks.counts();
         let requested = self.picks.requested().filter(|pick| self.picks.spectrum(pick).is_none());
@@ -105,14 +106,14 @@ impl Collector {
         }
     }
 
-    /// Takes rows without their spectra.
+    /// Adds rows of a result table to the report's counts and figures, without their spectra.
     pub fn add(&mut self, rows: &[FitRow]) {
         for row in rows {
             self.count_row(row, f64::NAN);
         }
     }
 
-    /// Takes rows with the spectra that they belong to, one for one.
+    /// Adds rows to the report together with their spectra, number k of which belongs to row k.
     pub fn add_with_spectra(&mut self, spectra: &Spectra, rows: &[FitRow]) {
         let ratios: Vec<f64> = (0..rows.len()).into_par_iter().map(|k| signal_to_noise(spectra, k)).collect();
         let first = self.count;
@@ -122,29 +123,29 @@ impl Collector {
         self.picks.keep_spectra(first, spectra);
     }
 
-    /// Returns the rows of the page's table with their places in the input: failed fits, then the largest χ²/dof.
+    /// Returns (index in the input, row) of the rows in the page's table: failed fits, then the largest χ²/dof.
     pub(super) fn table(&self) -> impl Iterator<Item = (u64, &KeptRow)> {
         let others = self.other_rows.iter().count();
         let failed = TABLE_FAILED.max(TABLE_ROWS - others);
         self.failed_rows.iter().take(failed).chain(self.other_rows.iter()).take(TABLE_ROWS)
     }
 
-    /// Returns whether figures show the row: fits that converged or ran out of rounds, with finite parameters.
+    /// Returns whether the figures show this row: it converged or ran out of rounds, and all parameters are finite.
     pub(super) fn is_point(row: &FitRow) -> bool {
         row.status.code() >= 0 && row.parameters.iter().all(|x| x.is_finite())
     }
 
-    /// Returns how many numbers a point has: χ²/dof, S/N, then value and error of each parameter.
+    /// Returns how many numbers are stored per plotted fit: χ²/dof, S/N, then value and error of each parameter.
     pub(super) fn stride(&self) -> usize {
         2 + 2 * self.parameters.len()
     }
 
-    /// Returns one number per point, that at a place in the order of [`stride`](Collector::stride).
+    /// Returns one number of every plotted fit: that at index `place` in the order of [`stride`](Collector::stride).
     pub(super) fn column(&self, place: usize) -> Vec<f64> {
         self.points.chunks_exact(self.stride()).map(|point| f64::from(point[place])).collect()
     }
 
-    /// Adds a row to all counts and lists.
+    /// Adds a row, with its signal-to-noise ratio `sn` (NaN if unknown), to all counts and lists of the report.
     fn count_row(&mut self, row: &FitRow, sn: f64) {
         let order = self.count;
         self.picks.offer(order, row);
@@ -180,18 +181,18 @@ impl Sink for Collector {
     }
 }
 
-/// Returns χ²/dof; NaN without degrees of freedom.
+/// Returns the row's reduced chi-square, χ²/dof; NaN without degrees of freedom.
 pub fn reduced(row: &FitRow) -> f64 {
     if row.dof > 0 { row.chi2 / row.dof as f64 } else { f64::NAN }
 }
 
-/// Returns χ²/dof, or the largest number where it is not finite.
+/// Returns the row's χ²/dof, by which the worst fits are found, or the largest f64 where it is not finite.
 fn badness(row: &FitRow) -> f64 {
     let reduced = reduced(row);
     if reduced.is_finite() { reduced } else { f64::MAX }
 }
 
-/// Returns the median |flux| / error of the pixels that count; NaN without any.
+/// Returns spectrum `k`'s median |flux| / error over usable pixels (a sample, if there are many); NaN without any.
 fn signal_to_noise(spectra: &Spectra, k: usize) -> f64 {
     let pixels: usize = spectra.arms.iter().map(|arm| arm.pixels).sum();
     let step = (pixels / SN_PIXELS).max(1);

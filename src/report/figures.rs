@@ -13,7 +13,7 @@ const SN: &str = "median S/N per pixel";
 /// Maximum number of figures of labels beside the Kiel diagram; emulators may have dozens of labels.
 const MOST_LABEL_FIGURES: usize = 4;
 
-/// Returns the HTML of all figures.
+/// Returns the HTML of the report's histograms and scatter plots: χ²/dof, S/N, velocity, rotation, labels, errors.
 pub fn figures(about: &About, kept: &Collector) -> String {
     let columns = Columns { about, kept };
     let mut all = vec![histogram("Goodness of fit", &column("χ²/dof", &kept.column(0), Kind::Ratio))];
@@ -42,27 +42,27 @@ struct Columns<'a> {
 }
 
 impl Columns<'_> {
-    /// Returns the index of a parameter.
+    /// Returns the index of the parameter with this name; `None` if the table has none.
     fn place(&self, parameter: &str) -> Option<usize> {
         self.kept.parameters.iter().position(|name| name == parameter)
     }
 
-    /// Returns the name of a parameter with its unit.
+    /// Returns the name of parameter `p` with its unit, for an axis.
     fn label(&self, p: usize) -> String {
         with_unit(self.about, &self.kept.parameters[p])
     }
 
-    /// Returns the values of a parameter.
+    /// Returns the fitted values of parameter `p`, one per plotted fit.
     fn values(&self, p: usize) -> Vec<f64> {
         self.kept.column(2 + 2 * p)
     }
 
-    /// Returns the errors of a parameter.
+    /// Returns the standard errors of parameter `p`, one per plotted fit.
     fn errors(&self, p: usize) -> Vec<f64> {
         self.kept.column(3 + 2 * p)
     }
 
-    /// Returns the place of each point in the page's table, if the table has all rows.
+    /// Returns, for each plotted fit, its row in the page's table; `None` if the table does not show all rows.
     fn rows(&self) -> Option<Vec<usize>> {
         let all = self.kept.count <= TABLE_ROWS as u64;
         all.then(|| {
@@ -77,14 +77,13 @@ impl Columns<'_> {
         })
     }
 
-    /// Returns the histogram of a parameter, or nothing if there is no such parameter.
+    /// Returns the HTML histogram of a parameter's values; empty if there is no such parameter.
     fn histogram(&self, parameter: &str, title: &str) -> String {
         let Some(p) = self.place(parameter) else { return String::new() };
         histogram(title, &column(&self.label(p), &self.values(p), Kind::Linear))
     }
 
-    /// Returns the figures of labels: the Kiel diagram first if there is one, then pairs of the others, and the last by
-    /// itself.
+    /// Returns figures of the labels: the Kiel diagram (logg over teff) if there, then the other labels two by two.
     fn labels_figures(&self) -> Vec<String> {
         let mut rest: Vec<usize> = (0..self.kept.parameters.len())
             .filter(|p| !["velocity", "vsini"].contains(&self.kept.parameters[*p].as_str()))
@@ -105,7 +104,7 @@ impl Columns<'_> {
         all
     }
 
-    /// Returns the figure of the velocity's errors, against the signal-to-noise ratio if that is known.
+    /// Returns HTML that plots the velocity's errors over the signal-to-noise ratio, or their histogram without `sn`.
     fn precision(&self, sn: Option<&Vec<f64>>) -> String {
         let Some(velocity) = self.place("velocity") else { return String::new() };
         let errors = self.errors(velocity);
@@ -115,7 +114,7 @@ impl Columns<'_> {
         scatter("Velocity errors", &column(SN, sn, Kind::Ratio), &y, None, self.rows().as_deref())
     }
 
-    /// Returns the scatter plot of two parameters, coloured by a third.
+    /// Returns the HTML scatter plot of parameter `b` over `a` (indices), coloured by the parameter `colour` if given.
     fn scatter(&self, title: &str, a: usize, b: usize, colour: Option<usize>, kind: Kind) -> String {
         let (x, y) = (self.values(a), self.values(b));
         let (x_label, y_label) = (self.label(a), self.label(b));
@@ -126,7 +125,7 @@ impl Columns<'_> {
     }
 }
 
-/// Returns a column of numbers with its label.
+/// Puts a label, values and the kind of axis they need together, for a figure.
 fn column<'a>(label: &'a str, values: &'a [f64], kind: Kind) -> Column<'a> {
     Column { label, values, kind }
 }

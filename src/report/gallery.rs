@@ -16,8 +16,8 @@ pub struct Drawn {
     pub ids: BTreeMap<u64, String>,
 }
 
-/// Draws galleries in their order, without spectra that would need more than `room` bytes in all. Notes say how many
-/// are left out.
+/// Returns the HTML of all galleries, without spectra that would make it longer than `room` bytes, and the ids drawn.
+/// Notes say how many are left out.
 pub fn draw(about: &About, kept: &Collector, galleries: &[Gallery], room: usize) -> Drawn {
     let mut drawn = Drawn { html: String::new(), ids: BTreeMap::new() };
     for gallery in galleries {
@@ -39,7 +39,7 @@ pub fn draw(about: &About, kept: &Collector, galleries: &[Gallery], room: usize)
     drawn
 }
 
-/// Returns the HTML of a gallery.
+/// Wraps the HTML `body` of a gallery with its title and note, folded if the gallery is; empty for an empty body.
 fn section(gallery: &Gallery, body: &str) -> String {
     if body.is_empty() {
         return String::new();
@@ -53,7 +53,7 @@ fn section(gallery: &Gallery, body: &str) -> String {
     format!("<section class=spectra><h2>{title} <small>{note}</small></h2>{body}</section>")
 }
 
-/// Returns links to the gallery's spectra that are drawn elsewhere on the page.
+/// Returns HTML links to the gallery's spectra that are drawn in an earlier one; empty if there are none.
 fn links(gallery: &Gallery, drawn: &BTreeMap<u64, String>) -> String {
     let mut out = String::new();
     for order in &gallery.elsewhere {
@@ -65,7 +65,7 @@ fn links(gallery: &Gallery, drawn: &BTreeMap<u64, String>) -> String {
     if out.is_empty() { out } else { format!("<p class=note>Drawn above: {out}.</p>") }
 }
 
-/// Returns the note that so many spectra are left out.
+/// Returns an HTML note that this many spectra are left out because the page would be too large; empty for 0.
 fn left_out_note(spectra: usize) -> String {
     match spectra {
         0 => String::new(),

@@ -4,7 +4,8 @@ use super::axis::{Axis, Column};
 use super::number::{count, number};
 use super::svg::{Frame, nothing};
 
-/// Returns a histogram of the finite values, with a mark at the median. The note counts values far outside.
+/// Returns the HTML of a histogram of the column's finite values, with a mark at their median. The note counts values
+/// far outside.
 pub fn histogram(title: &str, column: &Column) -> String {
     let mut finite: Vec<f64> = column.values.iter().copied().filter(|x| x.is_finite()).collect();
     if finite.is_empty() {

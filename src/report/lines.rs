@@ -58,8 +58,8 @@ pub struct Label {
     pub lines: Vec<f64>,
 }
 
-/// Returns the labels that find room above a picture from `from` to `to` (Å) that is `width` CSS pixels wide, of a star
-/// with this velocity (km/s; a positive one recedes). No two of them overlap. None without a finite velocity.
+/// Returns names of spectral lines of a star with this velocity (km/s) from `from` to `to` (Å) that fit into `width`
+/// pixels. No two of them overlap. None without a finite velocity.
 pub fn labels(velocity: f64, from: f64, to: f64, width: f64) -> Vec<Label> {
     // relativistic, as the model's own shift: ln(1 + z) = artanh(v / c)
     let shift = (velocity / LIGHT).atanh().exp();
@@ -86,13 +86,14 @@ pub fn labels(velocity: f64, from: f64, to: f64, width: f64) -> Vec<Label> {
     placed
 }
 
-/// Returns whether a label at a place would not overlap another one.
+/// Returns whether a label `name` at `middle` (0 to 1 of the picture's `width`, pixels) would not overlap the label
+/// `other`.
 fn is_apart(other: &Label, name: &str, middle: f64, width: f64) -> bool {
     let least = 0.5 * (label_width(other.name) + label_width(name)) + GAP;
     (other.middle - middle).abs() * width >= least
 }
 
-/// Returns the width of a label, in CSS pixels.
+/// Estimates how wide a label's text is drawn (CSS pixels).
 fn label_width(name: &str) -> f64 {
     CHARACTER * name.chars().count() as f64
 }

@@ -50,7 +50,8 @@ pub use model::fitter_of_table;
 pub struct ReportFile(OutputFile);
 
 impl ReportFile {
-    /// Checks the page's place, before the first fit and not after the last.
+    /// Creates the page's temporary file before anything is fitted; fails if `path` cannot be written or must not be
+    /// replaced.
     ///
     /// # Errors
     /// Returns [`Error::OutputExists`](crate::Error::OutputExists) if there is a page that must not be replaced,
@@ -61,7 +62,7 @@ impl ReportFile {
         OutputFile::create(path, options.overwrite).map(ReportFile)
     }
 
-    /// Writes the page. With a `fitter` the spectra that `kept` holds are drawn, with their models.
+    /// Writes the HTML page of the collected rows; spectra are drawn only with a `fitter`, which computes their models.
     ///
     /// # Errors
     /// Returns [`Error::Io`](crate::Error::Io), [`Error::OutputExists`](crate::Error::OutputExists) if a file took the
@@ -71,7 +72,7 @@ impl ReportFile {
         self.0.write(text(about, kept, fitter))
     }
 
-    /// Writes the page of a run with a journal, which records the page before it gets its name.
+    /// Writes the HTML page as [`write`](ReportFile::write) does, recorded in the run's journal before it is renamed.
     ///
     /// # Errors
     /// The errors of [`write`](ReportFile::write); [`Error::Io`](crate::Error::Io) if the journal cannot be written.
@@ -86,7 +87,7 @@ impl ReportFile {
     }
 }
 
-/// Returns the page.
+/// Returns the HTML page of the collected rows, with pictures of spectra if there is a fitter.
 fn text(about: &About, kept: &Collector, fitter: Option<&SpectralFitter>) -> String {
     let galleries = fitter.map_or_else(Vec::new, |fitter| spectra::galleries(kept, fitter));
     page::page(about, kept, &galleries)

@@ -11,7 +11,8 @@ use crate::table::Schema;
 /// Name that errors give to the model file's text in the metadata of a table.
 const IN_TABLE: &str = "model in the table's metadata";
 
-/// Returns a fitter with the model of a result table, which evaluates it on the CPU.
+/// Rebuilds, on the CPU, the fitter that made a table, from file `model` or the table's metadata; fails if it does not
+/// match.
 ///
 /// The model file is `model`, or else the text in the table's metadata; its paths are then relative to the folder of
 /// the original model file, or to the first of `folders` that has the emulators.
@@ -44,7 +45,7 @@ pub fn fitter_of_table(
     Ok(fitter)
 }
 
-/// Parses the model file's text in the table's metadata, as if it lay where its emulators are found.
+/// Parses the model file kept in a table's metadata, with emulators from the folders of then or one of `folders`.
 fn model_in_table(metadata: &Metadata, folders: &[PathBuf]) -> Result<ModelFile> {
     if metadata.model.is_empty() {
         return Err(Error::Usage("the table does not name its model, and no model file is given".into()));
@@ -64,7 +65,7 @@ fn model_in_table(metadata: &Metadata, folders: &[PathBuf]) -> Result<ModelFile>
     )))
 }
 
-/// Returns the folders from which the paths in the model file lead to the emulators that the metadata name.
+/// Returns the folders that the table's model file was probably in, from the emulators' paths in the metadata.
 fn original_folders(file: &ModelFile, metadata: &Metadata) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for (_, emulator) in file.arm_emulators() {
@@ -74,13 +75,12 @@ fn original_folders(file: &ModelFile, metadata: &Metadata) -> Vec<PathBuf> {
     folders
 }
 
-/// Removes the last components of a path, as many as `tail` has.
+/// Removes from the end of `path` as many components as `tail` has; `None` if it has fewer.
 fn without_tail(path: &str, tail: &Path) -> Option<PathBuf> {
     Path::new(path).ancestors().nth(tail.components().count()).map(Path::to_path_buf)
 }
 
-/// Returns the names of the arms that were fitted: those of the table's columns, or those whose emulators it names if
-/// only one was.
+/// Returns the arms of the model that the table was fitted with, by its columns or its emulators; all if neither tells.
 fn fitted_arms(file: &ModelFile, schema: &Schema, metadata: &Metadata) -> Vec<String> {
     let named = |emulator: &Path| metadata.emulators.iter().any(|(source, _)| Path::new(source).ends_with(emulator));
     let alone = schema.arms.iter().all(String::is_empty);
@@ -91,7 +91,7 @@ fn fitted_arms(file: &ModelFile, schema: &Schema, metadata: &Metadata) -> Vec<St
     if kept.is_empty() { file.arm_emulators().map(|(name, _)| name.to_string()).collect() } else { kept }
 }
 
-/// Returns an error if an emulator of the model is not one of the table's.
+/// Fails if an emulator of the model has a SHA-256 that the table's metadata, where they name any, do not.
 fn check_emulators(model: &SpectralModel, metadata: &Metadata) -> Result<()> {
     let known =
         |hash: &String| metadata.emulators.is_empty() || metadata.emulators.iter().any(|(_, other)| other == hash);

@@ -1,6 +1,6 @@
 //! Numbers and texts for readers.
 
-/// Returns text that is safe between tags and in quoted attributes.
+/// Escapes `&`, `<`, `>` and quotes, so that text can be put into HTML and its attributes.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -16,7 +16,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// Returns a number to about `digits` significant digits, with a true minus.
+/// Formats a number to about `digits` significant digits, with the sign − for negative ones, – for NaN.
 pub fn number(x: f64, digits: usize) -> String {
     if !x.is_finite() {
         return unusual(x);
@@ -31,7 +31,7 @@ pub fn number(x: f64, digits: usize) -> String {
     fixed(x, (digits as i32 - 1 - magnitude).max(0) as usize)
 }
 
-/// Returns a value with its error: the error to two digits, the value to the same place.
+/// Formats a value ± its error: the error to two digits, the value to as many decimals; the value alone if it has none.
 pub fn pair(value: f64, error: f64) -> String {
     if value.is_finite() && error == f64::INFINITY {
         return format!("{} ± ∞", number(value, 5));
@@ -49,7 +49,7 @@ pub fn pair(value: f64, error: f64) -> String {
     format!("{} ± {}", fixed(value, decimals), fixed(error, decimals))
 }
 
-/// Returns a count with thin spaces between thousands.
+/// Formats a count, with thin spaces between groups of three digits from 10 000 on.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
@@ -62,7 +62,7 @@ pub fn count(n: u64) -> String {
     out
 }
 
-/// Returns a share in percent, which is never rounded to all or to nothing.
+/// Formats `part` / `whole` as a percentage; 0 % and 100 % are shown only if they are exact, – if `whole` is 0.
 pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "–".into();
@@ -77,19 +77,19 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// Returns a number with this many decimals.
+/// Formats a number with this many decimals, with the sign − for negative ones and none for zero.
 pub fn fixed(x: f64, decimals: usize) -> String {
     let text = format!("{x:.decimals$}");
     let zero = text.bytes().all(|b| matches!(b, b'-' | b'0' | b'.'));
     minus(if zero { text.trim_start_matches('-').to_string() } else { text })
 }
 
-/// Replaces hyphens by true minus signs.
+/// Replaces each hyphen in a number's text by the minus sign −.
 fn minus(text: String) -> String {
     text.replace('-', "−")
 }
 
-/// Returns the text of a number that is not finite.
+/// Returns the text for a number that is not finite: – for NaN, ∞ or −∞.
 fn unusual(x: f64) -> String {
     if x.is_nan() {
         "–".into()
@@ -100,7 +100,7 @@ fn unusual(x: f64) -> String {
     }
 }
 
-/// Returns the exponent of the leading digit.
+/// Returns the power of ten of a number's first digit, as 2 for 345 and −2 for 0.05; 0 for zero.
 fn exponent(x: f64) -> i32 {
     if x == 0.0 { 0 } else { x.abs().log10().floor() as i32 }
 }

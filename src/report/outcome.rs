@@ -9,7 +9,8 @@ use super::words::grade;
 use crate::fit::Flags;
 use crate::solver::Status;
 
-/// Returns the HTML of the numbers at the top of the page.
+/// Returns the HTML of the key figures on top of the page: spectra, converged, flagged, medians of χ²/dof and S/N,
+/// speed.
 pub fn tiles(about: &About, kept: &Collector) -> String {
     let mut out = String::new();
     let mut tile = |value: &str, name: &str, more: &str| {
@@ -35,7 +36,7 @@ pub fn tiles(about: &About, kept: &Collector) -> String {
     out
 }
 
-/// Returns a number of spectra in words, or nothing for 0.
+/// Returns text such as `3 spectra`; empty for 0.
 fn spectra(n: u64) -> String {
     match n {
         0 => String::new(),
@@ -44,14 +45,14 @@ fn spectra(n: u64) -> String {
     }
 }
 
-/// Returns the median of the finite values as text.
+/// Returns the median of the finite values as text, – if there is none.
 fn median(mut values: Vec<f64>) -> String {
     values.retain(|x| x.is_finite());
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).map_or_else(|| "–".into(), |x| number(*x, 3))
 }
 
-/// Returns the bars of the statuses, converged first.
+/// Returns HTML bars of how many fits ended with each status, converged ones first.
 pub fn statuses(kept: &Collector) -> String {
     let bars = kept.outcomes.iter().rev().map(|((code, text), n)| {
         let meaning = Status::from_code(*code).map_or("", Status::meaning);
@@ -60,7 +61,7 @@ pub fn statuses(kept: &Collector) -> String {
     bars.collect()
 }
 
-/// Returns the bars of the flags that any row has, and the parameters that are at bounds.
+/// Returns HTML bars of how many rows have each flag, and how often each parameter ended at a bound.
 pub fn flags(kept: &Collector) -> String {
     let mut out = String::new();
     for (flag, n) in Flags::DESCRIPTIONS.iter().zip(kept.flags).filter(|(_, n)| *n > 0) {
@@ -77,7 +78,7 @@ pub fn flags(kept: &Collector) -> String {
     out
 }
 
-/// Returns the HTML of a bar.
+/// Returns an HTML row with a name, its meaning, a bar as long as `n` of `whole`, the count and the percentage.
 fn bar(class: &str, name: &str, meaning: &str, n: u64, whole: u64) -> String {
     let width = 100.0 * n as f64 / whole.max(1) as f64;
     format!(

@@ -17,7 +17,7 @@ const LIMIT: usize = 10_000_000;
 /// Bytes left free for the links from the table to the spectra.
 const LINKS: usize = 20_000;
 
-/// Returns the whole page.
+/// Returns the whole HTML page; drops spectra of the galleries that would make it larger than its limit.
 pub fn page(about: &About, kept: &Collector, galleries: &[Gallery]) -> String {
     // 1. Everything but the spectra decides how much room these have.
     let bare = fill(about, kept, "", &BTreeMap::new());
@@ -27,7 +27,8 @@ pub fn page(about: &About, kept: &Collector, galleries: &[Gallery]) -> String {
     if drawn.html.is_empty() { bare } else { fill(about, kept, &drawn.html, &drawn.ids) }
 }
 
-/// Fills the template. `drawn`: ids of the spectra that have pictures, by their places in the input.
+/// Fills the page's HTML template; `spectra` is the galleries' HTML, `drawn` the ids of the spectra in it by their
+/// index in the input, to which the table links.
 fn fill(about: &About, kept: &Collector, spectra: &str, drawn: &BTreeMap<u64, String>) -> String {
     let mut pieces = TEMPLATE.split("{{");
     let mut out = pieces.next().unwrap_or_default().to_string();
@@ -53,7 +54,7 @@ fn fill(about: &About, kept: &Collector, spectra: &str, drawn: &BTreeMap<u64, St
     out
 }
 
-/// Returns version and device.
+/// Returns the line below the title, HTML: popfit's version and the device, as far as they are known.
 fn subtitle(about: &About) -> String {
     let mut parts = Vec::new();
     parts.extend(about.version.as_ref().map(|version| format!("popfit {}", escape(version))));
@@ -63,7 +64,7 @@ fn subtitle(about: &About) -> String {
     parts.join(" · ")
 }
 
-/// Returns the note that says which rows the table has.
+/// Returns the text that says which of the rows the page's table shows.
 fn table_note(kept: &Collector) -> String {
     let shown = kept.table().count() as u64;
     if shown == kept.count {
@@ -76,7 +77,7 @@ fn table_note(kept: &Collector) -> String {
     )
 }
 
-/// Returns the HTML of the metadata that say how the table was made.
+/// Returns HTML that lists how the table was made: version, device, settings, emulators and model file.
 fn provenance(about: &About) -> String {
     let metadata = &about.metadata;
     let mut out = String::from("<dl>");

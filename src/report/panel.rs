@@ -21,18 +21,18 @@ pub struct Panel {
 }
 
 impl Panel {
-    /// Returns the id of the panel's element, to which the table's links lead.
+    /// Returns the HTML id of the panel's element, to which links in the table lead.
     pub fn anchor(&self) -> String {
         anchor(self.order)
     }
 }
 
-/// Returns the id of the element that shows the row with this place in the input.
+/// Returns the HTML id of the element that draws the row with this index in the input.
 pub fn anchor(order: u64) -> String {
     format!("s{order}")
 }
 
-/// Returns the panel's HTML.
+/// Returns the HTML of a panel: a spectrum's id, status and parameters above the pictures of its arms.
 pub fn html(panel: &Panel, parameters: &[String], about: &About) -> String {
     let room = if panel.arms.len() == 1 { Room::Whole } else { Room::Shared };
     let arms: String = panel.arms.iter().map(|arm| arm::html(arm, panel.velocity, room)).collect();
@@ -41,7 +41,7 @@ pub fn html(panel: &Panel, parameters: &[String], about: &About) -> String {
     format!("<article class='card panel' id='{anchor}'>{head}<div class=arms>{arms}</div></article>")
 }
 
-/// Returns the HTML of a panel's header: id, status, flags and place of a row, and its numbers if it has a fit.
+/// Returns the HTML header of a panel: the row's id, status, flags, file and, if it has a fit, χ²/dof and parameters.
 fn head(row: &FitRow, parameters: &[String], about: &About) -> String {
     let grade = grade(row.status.code());
     let mut out = format!(

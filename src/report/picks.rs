@@ -45,7 +45,7 @@ pub struct Picks {
 }
 
 impl Picks {
-    /// Returns lists without any row to be drawn.
+    /// Returns an empty choice of rows whose spectra a report draws.
     pub fn new() -> Picks {
         Picks {
             requested_ids: BTreeSet::new(),
@@ -59,17 +59,18 @@ impl Picks {
         }
     }
 
-    /// Asks for the rows with these ids.
+    /// Asks that rows with these ids are chosen when they are offered.
     pub fn request(&mut self, ids: &[String]) {
         self.requested_ids.extend(ids.iter().cloned());
     }
 
-    /// Returns the ids that were asked for and that no row had.
+    /// Returns the requested ids that no offered row had.
     pub fn missing_ids(&self) -> Vec<&str> {
         self.requested_ids.difference(&self.found_ids).map(String::as_str).collect()
     }
 
-    /// Keeps the row in every list in which it belongs. `order` is its place in the input.
+    /// Takes the row with index `order` in the input into every list it suits: requested, worst, failed, sample,
+    /// flagged.
     pub fn offer(&mut self, order: u64, row: &FitRow) {
         let keep = || row.clone();
         if !self.requested_ids.is_empty() {
@@ -94,8 +95,7 @@ impl Picks {
         }
     }
 
-    /// Keeps the spectra of picked rows among those of a batch, whose first row has the place `first`; drops the
-    /// spectra of rows that better ones have replaced.
+    /// Keeps the spectra of chosen rows in a batch whose first row has the index `first`; drops those no longer chosen.
     pub fn keep_spectra(&mut self, first: u64, spectra: &Spectra) {
         let picked: BTreeSet<u64> = self.all().map(|pick| pick.order).collect();
         self.spectra.retain(|order, _| picked.contains(order));
@@ -105,8 +105,8 @@ impl Picks {
         }
     }
 
-    /// Keeps the spectra of picked rows among those of a file that is read after the table. Spectra are recognised by
-    /// row and id; and, if the table is of several files, by the name of theirs.
+    /// Keeps the spectra of chosen rows in a file, found by row and id, and by file name if the table is of
+    /// `several_files`.
     pub fn attach_spectra(&mut self, spectra: &Spectra, several_files: bool) {
         let same_path = self.all().any(|pick| pick.row.file == spectra.file);
         let is_file = |file: &str| {
@@ -124,60 +124,60 @@ impl Picks {
         }
     }
 
-    /// Returns the spectrum of a picked row, alone.
+    /// Returns the spectrum of a chosen row; `None` if it has not been read.
     pub fn spectrum(&self, pick: &Pick) -> Option<&Spectra<'_>> {
         self.spectra.get(&pick.order)
     }
 
-    /// Returns the number of picked rows, and of those whose spectra are there.
+    /// Returns (chosen rows, those of them whose spectra have been kept).
     pub fn counts(&self) -> (usize, usize) {
         let picked: BTreeSet<u64> = self.all().map(|pick| pick.order).collect();
         (picked.len(), picked.iter().filter(|order| self.spectra.contains_key(order)).count())
     }
 
-    /// Returns the rows whose ids were asked for, in the order of the input.
+    /// Returns the chosen rows with requested ids, in the order of the input.
     pub fn requested(&self) -> impl Iterator<Item = Pick<'_>> {
         picks(&self.requested)
     }
 
-    /// Returns one row without a fit for each cause.
+    /// Returns the first row of each failure's cause among the rows that figures cannot show, sorted by cause.
     pub fn failed(&self) -> impl Iterator<Item = Pick<'_>> {
         self.failed.values().map(|(order, row)| Pick { order: *order, row })
     }
 
-    /// Returns the rows with the largest χ²/dof, the largest first.
+    /// Returns the chosen rows with the largest χ²/dof, the largest first.
     pub fn worst(&self) -> impl Iterator<Item = Pick<'_>> {
         picks(&self.worst)
     }
 
-    /// Returns a sample of the fits that looks random and is the same in every run.
+    /// Returns a pseudo-random sample of the fits, the same one in every run.
     pub fn sample(&self) -> impl Iterator<Item = Pick<'_>> {
         picks(&self.sample)
     }
 
-    /// Returns examples of the flag with this place in [`Flags::DESCRIPTIONS`], those with few other flags first.
+    /// Returns chosen rows with the flag at index `place` of [`Flags::DESCRIPTIONS`], those with few other flags first.
     pub fn flagged(&self, place: usize) -> impl Iterator<Item = Pick<'_>> {
         picks(&self.flagged[place])
     }
 
-    /// Returns all picked rows. A row may come several times.
+    /// Returns the chosen rows of all lists, some of them several times.
     fn all(&self) -> impl Iterator<Item = Pick<'_>> {
         let flagged = self.flagged.iter().flat_map(picks);
         self.requested().chain(self.failed()).chain(self.worst()).chain(self.sample()).chain(flagged)
     }
 }
 
-/// Returns the rows of a list, the best first.
+/// Returns the rows of a list with their indices in the input, the row with the largest key first.
 fn picks(best: &Best<FitRow>) -> impl Iterator<Item = Pick<'_>> {
     best.iter().map(|(order, row)| Pick { order, row })
 }
 
-/// Returns a path without its folders.
+/// Returns the part of a path after its last `/` or `\`.
 fn file_name(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or(path)
 }
 
-/// Returns a number from 0 to 1 that looks random and is the same in every run (the finaliser of `SplitMix64`).
+/// Returns a pseudo-random number from 0 to 1 that depends on `order` alone (the finaliser of `SplitMix64`).
 fn scrambled(order: u64) -> f64 {
     let mut z = order.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

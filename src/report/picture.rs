@@ -16,7 +16,7 @@ const MASKED: &str = "#ffe096";
 /// Largest residual, in errors, that is not drawn at the edge.
 const RESIDUALS: f64 = 5.0;
 
-/// Draws data, fit and masked pixels above, (data − fit) / error below.
+/// Returns an SVG picture of a spectrum's data, fit and masked pixels, with (data − fit) / error below.
 pub fn spectrum(title: &str, arms: &[ArmFit]) -> String {
     let wavelengths = || arms.iter().flat_map(|arm| arm.wavelength.iter().copied()).filter(|w| w.is_finite());
     let (from, to) = (wavelengths().fold(f64::INFINITY, f64::min), wavelengths().fold(f64::NEG_INFINITY, f64::max));
@@ -55,8 +55,7 @@ pub fn spectrum(title: &str, arms: &[ArmFit]) -> String {
     file(WIDTH, 720.0, &(upper.finish(title) + &lower.finish("")))
 }
 
-/// Returns a range from a little below the smallest to a little above the largest flux of data that count and of the
-/// fit.
+/// Returns the flux range to draw, with a margin of 5 %: that of unmasked data and of the fit.
 fn flux_range(arms: &[ArmFit]) -> (f64, f64) {
     let counted = arms.iter().flat_map(|arm| {
         let data = arm.flux.iter().zip(&arm.mask).filter(|(_, masked)| !**masked).map(|(y, _)| *y);
@@ -76,7 +75,8 @@ pub struct Series<'a> {
     pub sorted: &'a [f64],
 }
 
-/// Draws the cumulative distribution of each series on a logarithmic axis. Zeros count, and lie to the left of it.
+/// Returns an SVG picture of each series' cumulative distribution; `label` names the logarithmic x axis. Zeros count,
+/// and lie to the left of it.
 pub fn distributions(label: &str, series: &[Series]) -> String {
     let positive = || series.iter().flat_map(|one| one.sorted.iter().copied()).filter(|x| *x > 0.0 && x.is_finite());
     let (low, high) = (positive().fold(f64::INFINITY, f64::min), positive().fold(0.0, f64::max));
@@ -93,7 +93,7 @@ pub fn distributions(label: &str, series: &[Series]) -> String {
     file(900.0, 560.0, &chart.finish(""))
 }
 
-/// Returns the legend of series, in the order of [`COLOURS`].
+/// Returns a legend entry for each name, with the colours of [`COLOURS`] in turn.
 fn legend<'a>(names: impl Iterator<Item = &'a str>) -> Vec<LegendEntry<'a>> {
     names.zip(COLOURS.iter().cycle()).map(|(text, colour)| LegendEntry { colour, text }).collect()
 }
@@ -109,7 +109,7 @@ pub struct Costs {
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
-/// Draws four panels of costs, with a line for each device.
+/// Returns an SVG picture of up to four panels of milliseconds per fit, with a line for each device.
 pub fn costs(panels: &[Costs]) -> String {
     let one = |(k, panel): (usize, &Costs)| {
         let (column, row) = ((k % 2) as f64, (k / 2) as f64);
@@ -120,7 +120,7 @@ pub fn costs(panels: &[Costs]) -> String {
 }
 
 impl Costs {
-    /// Draws the panel.
+    /// Returns SVG elements that draw this panel's time per fit (ms) by number of spectra, starts … in an area.
     fn chart(&self, area: Area) -> String {
         let points = || self.lines.iter().flat_map(|(_, points)| points.iter().copied());
         let high = points().fold(0.0, |most: f64, (x, _)| most.max(x));

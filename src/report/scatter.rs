@@ -13,8 +13,8 @@ const CELLS: (usize, usize) = (68, 54);
 /// Number of shades of the density.
 const DENSITIES: usize = 6;
 
-/// Returns the figure of the points of `x` and `y`. `rows` has the place of each point in the page's table; without it
-/// the density of the points is drawn.
+/// Returns an HTML scatter plot of `y` over `x`: coloured circles if `rows` gives each point's row in the page's table,
+/// else the density of points.
 pub fn scatter(title: &str, x: &Column, y: &Column, colour: Option<&Column>, rows: Option<&[usize]>) -> String {
     let finite: Vec<usize> =
         (0..x.values.len()).filter(|&k| x.values[k].is_finite() && y.values[k].is_finite()).collect();
@@ -38,7 +38,7 @@ pub fn scatter(title: &str, x: &Column, y: &Column, colour: Option<&Column>, row
     frame.finish(title, &notes.join(", "))
 }
 
-/// Draws one circle per fit, coloured by a third number, and returns the legend.
+/// Draws a circle for each index in `shown`, shaded by `colour`; returns the HTML of the colour scale, if there is one.
 fn points(
     frame: &mut Frame,
     x: &Column,
@@ -67,7 +67,7 @@ fn points(
     Some(format!("{} <span class=scale>{low} {swatches} {high}</span>", super::number::escape(colour.label)))
 }
 
-/// Draws one square per cell, darker with more fits (logarithmic), and returns the legend.
+/// Draws how many of the fits `shown` (indices) lie in each cell, darker for more; returns the text of the legend.
 fn density(frame: &mut Frame, x: &Column, y: &Column, shown: &[usize]) -> String {
     let cell = |place: f64, cells: usize| ((place * cells as f64) as usize).min(cells - 1);
     let mut counts = vec![0u64; CELLS.0 * CELLS.1];

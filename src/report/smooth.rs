@@ -13,12 +13,12 @@ const LEAST: usize = 5;
 const MOST: usize = 101;
 
 impl Window {
-    /// Returns the window for a spectrum of so many pixels: an odd number, so that it has a middle.
+    /// Returns the averaging window for a spectrum of `pixels` pixels: its width is odd, so that it has a middle pixel.
     pub fn of(pixels: usize) -> Window {
         Window(((pixels / PER_PICTURE) | 1).clamp(LEAST, MOST))
     }
 
-    /// Returns the number of pixels.
+    /// Returns the window's width in pixels.
     pub fn pixels(self) -> usize {
         self.0
     }
@@ -31,7 +31,7 @@ pub struct Residuals {
 }
 
 impl Residuals {
-    /// Returns the running mean of the residuals, in units of the typical error σ̄ of a pixel in the window (pixels).
+    /// Returns each pixel's weighted mean residual over a window, divided by the typical error σ̄ of a pixel in it.
     ///
     /// With δ = data − model and w = ivar, summed over the n pixels of the window that count, the weighted mean is Σwδ
     /// / Σw and 1/σ̄² = Σw / n, so that the quotient is Σwδ / √(n Σw). Where fewer than half of the window's pixels
@@ -40,7 +40,8 @@ impl Residuals {
         (0..self.ivar.len()).map(|j| self.mean_at(j, window)).collect()
     }
 
-    /// Returns the mean of the window around pixel `j`.
+    /// Returns the weighted mean residual of the window around pixel `j` over its typical error; NaN where too few
+    /// count.
     fn mean_at(&self, j: usize, window: Window) -> f64 {
         if self.ivar[j] == 0.0 {
             return f64::NAN;

@@ -29,8 +29,8 @@ pub struct Gallery {
     pub elsewhere: Vec<u64>,
 }
 
-/// Returns the galleries: requested spectra, those without a fit, the worst, those nearest the median χ²/dof, and some
-/// for each flag. No spectrum is drawn twice, and none whose pixels have not been seen.
+/// Returns the galleries of drawn spectra: requested, without a fit, worst, typical (near the median χ²/dof), each
+/// flag's. No spectrum is drawn twice, and none whose pixels have not been seen.
 pub fn galleries(kept: &Collector, fitter: &SpectralFitter) -> Vec<Gallery> {
     let picks = &kept.picks;
     let mut drawing = Drawing { kept, fitter, drawn: BTreeMap::new() };
@@ -54,13 +54,13 @@ struct Drawing<'a> {
 }
 
 impl Drawing<'_> {
-    /// Returns a gallery of chosen rows.
+    /// Returns a gallery with this title and note, with a panel of each chosen row that is not drawn in an earlier one.
     fn gallery(&mut self, title: &str, note: &str, chosen: Vec<Pick>) -> Gallery {
         let panels = chosen.iter().filter_map(|pick| self.panel(pick)).collect();
         Gallery { title: title.into(), note: note.into(), folded: false, panels, elsewhere: Vec::new() }
     }
 
-    /// Returns the gallery of a flag.
+    /// Returns the gallery of the flag at index `place`: panels of examples, and links to those drawn already.
     fn flag_gallery(&mut self, place: usize) -> Gallery {
         let flag = &Flags::DESCRIPTIONS[place];
         let carriers = self.drawn.iter().filter(|(_, flags)| **flags & flag.bit != 0);
@@ -76,7 +76,7 @@ impl Drawing<'_> {
         Gallery { title: format!("Flag: {}", flag.label), note, folded: true, panels, elsewhere }
     }
 
-    /// Returns the panel of a spectrum, unless it is drawn already or its pixels have not been seen.
+    /// Returns a panel with data and model of a chosen row; `None` if one exists already or its spectrum was not read.
     fn panel(&mut self, pick: &Pick) -> Option<Panel> {
         let spectra = self.kept.picks.spectrum(pick)?;
         if self.drawn.insert(pick.order, pick.row.flags.bits()).is_some() {
@@ -89,8 +89,7 @@ impl Drawing<'_> {
     }
 }
 
-/// Returns spectra of the sample, the nearest to the median χ²/dof of all fits first, without those that are among the
-/// worst.
+/// Returns sampled fits whose χ²/dof is nearest to the median of all, the nearest first, without the worst fits.
 fn nearest_median(kept: &Collector) -> Vec<Pick<'_>> {
     let mut all = kept.column(0);
     all.retain(|x| x.is_finite());
@@ -104,12 +103,12 @@ fn nearest_median(kept: &Collector) -> Vec<Pick<'_>> {
     sample
 }
 
-/// Returns the arms of a spectrum without a fit.
+/// Returns the arms of a spectrum to draw without a model.
 fn data_alone(spectra: &Spectra) -> Vec<ArmFit> {
     spectra.arms.iter().map(arm_alone).collect()
 }
 
-/// Returns an arm without a fit.
+/// Returns an arm of a spectrum to draw without a model: flux, errors and mask, with NaN as the model.
 fn arm_alone(arm: &ArmSpectra) -> ArmFit {
     let (flux, ivar) = (arm.flux.to_double(), arm.ivar.to_double());
     let counts = |j: usize| ivar[j] > 0.0 && flux[j].is_finite() && !arm.mask.get(j).is_some_and(|masked| *masked);

@@ -21,33 +21,33 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Returns an empty frame.
+    /// Returns an empty figure with these axes, to draw into.
     pub fn new(x: Axis, y: Axis) -> Frame {
         Frame { x, y, body: String::new() }
     }
 
-    /// Returns the place of a value of the x axis, in user units.
+    /// Converts a value of the x axis to an SVG x coordinate in the figure.
     pub fn at_x(&self, x: f64) -> f64 {
         LEFT + self.x.place(x) * (WIDTH - LEFT - RIGHT)
     }
 
-    /// Returns the place of a value of the y axis, in user units downwards.
+    /// Converts a value of the y axis to an SVG y coordinate, which grows downwards.
     pub fn at_y(&self, y: f64) -> f64 {
         HEIGHT - BOTTOM - self.y.place(y) * (HEIGHT - TOP - BOTTOM)
     }
 
-    /// Returns left, top, width and height of the inner area.
+    /// Returns (left, top, width, height) of the plot inside the axes, in SVG units.
     pub fn inner() -> (f64, f64, f64, f64) {
         (LEFT, TOP, WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM)
     }
 
-    /// Adds SVG elements.
+    /// Appends SVG elements, in SVG units, to what is drawn inside the axes.
     pub fn draw(&mut self, elements: std::fmt::Arguments) {
         // writing to a String never fails
         let _ = self.body.write_fmt(elements);
     }
 
-    /// Returns the HTML of the whole figure.
+    /// Returns the HTML figure with title, axes, drawing and, below it, a note unless that is empty.
     pub fn finish(self, title: &str, note: &str) -> String {
         let mut axes = String::new();
         let (left, top, width, height) = Frame::inner();
@@ -82,7 +82,7 @@ impl Frame {
     }
 }
 
-/// Returns the HTML of a figure that has nothing to show, with the reason.
+/// Returns an HTML figure that shows only its title and the reason `why` there is nothing to plot.
 pub fn nothing(title: &str, why: &str) -> String {
     let title = escape(title);
     format!("<figure class=card><figcaption>{title}</figcaption><p class=nothing>{}</p></figure>", escape(why))

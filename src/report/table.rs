@@ -12,8 +12,8 @@ use super::panel::anchor;
 use super::words::{grade, with_unit};
 use crate::fit::Flags;
 
-/// Returns heads, rows (worst first) and the names of the flags, safe inside a `script` element. Rows whose spectra are
-/// drawn have a link to them.
+/// Returns the page's table as JSON (column heads, rows, names of flags), escaped for a `script` element. Rows whose
+/// spectra are drawn have a link to them.
 pub fn json(about: &About, kept: &Collector, drawn: &BTreeMap<u64, String>) -> String {
     let has_sn = kept.column(1).iter().any(|x| x.is_finite());
     let mut head = vec![column("id", "text"), column("status", "text"), column("χ²/dof", "number")];
@@ -43,12 +43,12 @@ pub fn json(about: &About, kept: &Collector, drawn: &BTreeMap<u64, String>) -> S
     all.to_string().replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
 
-/// Returns the head of a column.
+/// Returns a column head as JSON: its name, and whether it sorts as `text` or `number`.
 fn column(name: &str, kind: &str) -> Value {
     json!({ "name": name, "kind": kind })
 }
 
-/// Returns the cells of a row.
+/// Returns the texts of a row's cells, with a signal-to-noise ratio if `has_sn` and the file if `has_file`.
 fn cells(kept: &KeptRow, has_sn: bool, has_file: bool) -> Vec<String> {
     let row = &kept.row;
     let mut cells = vec![row.id.to_string(), row.status_text.clone(), number(reduced(row), 4)];

@@ -14,13 +14,13 @@ pub struct Grid<'a> {
 }
 
 impl Grid<'_> {
-    /// Returns the place of a wavelength, from 0 to the number of columns.
+    /// Converts a wavelength to an x coordinate: 0 at the grid's beginning, its number of columns at the end.
     pub fn place(&self, wavelength: f64) -> f64 {
         (wavelength - self.from) / (self.to - self.from) * self.columns as f64
     }
 
-    /// Returns a path through `values`, broken where they are not finite. `low` is at the bottom, `high` at the top.
-    /// Values far outside are cut just beyond the edges.
+    /// Returns an SVG path through `values`, one per pixel, that spans `low` to `high` and breaks where they are not
+    /// finite. `low` is at the bottom, `high` at the top. Values far outside are cut just beyond the edges.
     pub fn curve(&self, values: &[f64], low: f64, high: f64) -> String {
         let y = |value: f64| {
             let place = (high - value) / (high - low) * HEIGHT;
@@ -39,7 +39,8 @@ impl Grid<'_> {
         path.text
     }
 
-    /// Returns a path of bands over the pixels that are masked. Each band reaches half way to its neighbours.
+    /// Returns an SVG path with a full-height rectangle over each run of masked pixels. Each band reaches half way to
+    /// its neighbours.
     pub fn bands(&self, mask: &[bool]) -> String {
         let last = mask.len().saturating_sub(1);
         let middle = |a: usize, b: usize| self.place(0.5 * (self.wavelength[a] + self.wavelength[b]));
@@ -57,8 +58,8 @@ impl Grid<'_> {
         text
     }
 
-    /// Returns the first pixel of each column, and the pixel after its last. Pixels without a finite wavelength are
-    /// skipped.
+    /// Returns (first, last + 1) of the pixels that fall into each column of the picture. Pixels without a finite
+    /// wavelength are skipped.
     fn cells(&self) -> Vec<(usize, usize)> {
         let column = |j: usize| self.place(self.wavelength[j]).floor() as i64;
         let mut cells = Vec::new();
@@ -93,7 +94,7 @@ struct Path {
 }
 
 impl Path {
-    /// Draws a line to a point, or moves there with the pen up.
+    /// Appends a line from the last point to (x, y), or moves there without drawing after `pen_up`.
     fn to(&mut self, x: i64, y: i64) {
         let _ = match self.at {
             None => write!(self.text, "M{x} {y}"),
@@ -105,7 +106,7 @@ impl Path {
         self.at = Some((x, y));
     }
 
-    /// Lifts the pen.
+    /// Makes the next point begin a new line, not joined to the last point.
     fn pen_up(&mut self) {
         self.at = None;
     }

@@ -3,7 +3,8 @@
 use super::About;
 use crate::fit::quantity::unit;
 
-/// Returns the class that colours a status: good, fair, bad.
+/// Returns the CSS class by which a status code is coloured: `good` (converged), `fair` (out of rounds, interrupted) or
+/// `bad`.
 pub fn grade(code: i32) -> &'static str {
     match code {
         1.. => "good",
@@ -12,7 +13,7 @@ pub fn grade(code: i32) -> &'static str {
     }
 }
 
-/// Returns the name of a parameter with its unit, for axes and heads.
+/// Returns a parameter's name with its unit in parentheses, if it has one.
 pub fn with_unit(about: &About, parameter: &str) -> String {
     match unit(&about.units, parameter) {
         "" => parameter.to_string(),

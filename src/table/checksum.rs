@@ -43,12 +43,13 @@ struct RowsHash {
 }
 
 impl RowsHash {
-    /// Returns the hash of no rows.
+    /// Returns a hasher that has seen no rows of a table yet.
     fn new() -> RowsHash {
         RowsHash { columns: Vec::new(), rows: 0 }
     }
 
-    /// Adds rows. Those of the first batch decide the columns.
+    /// Hashes the rows of a batch, column by column, after those added before; fails for empty cells or unknown types.
+    /// Those of the first batch decide the columns.
     fn add(&mut self, batch: &RecordBatch) -> Result<(), String> {
         if self.columns.is_empty() {
             self.columns = batch.schema_ref().fields().iter().map(named_hash).collect();
@@ -62,14 +63,14 @@ impl RowsHash {
         Ok(())
     }
 
-    /// Returns the hash of the rows so far.
+    /// Returns the 128-bit hash of all rows added so far, made of the hashes of the columns.
     fn digest(&self) -> u128 {
         let digests: Vec<u8> = self.columns.iter().flat_map(|column| column.finish_128().to_be_bytes()).collect();
         XxHash3_128::oneshot(&digests)
     }
 }
 
-/// Returns the hash of a column without values: of its name, unit and meaning.
+/// Starts the hash of a column with its name, unit and meaning, before any value of the column is added.
 fn named_hash(field: &arrow_schema::FieldRef) -> XxHash3_128 {
     let known = |key: &str| field.metadata().get(key).map_or("", |text| text.as_str());
     let mut hash = XxHash3_128::new();
@@ -80,7 +81,8 @@ fn named_hash(field: &arrow_schema::FieldRef) -> XxHash3_128 {
     hash
 }
 
-/// Adds the values of an array to the hash of its column.
+/// Adds the values of an array to the running hash of its column; fails for empty cells and types that popfit never
+/// writes.
 fn hash_values(hash: &mut XxHash3_128, array: &dyn Array) -> Result<(), String> {
     if array.null_count() > 0 {
         return Err("it has empty cells, which popfit does not write".into());
@@ -116,7 +118,8 @@ fn hash_numbers<T: ArrowPrimitiveType, const N: usize>(
     hash.write(&bytes);
 }
 
-/// Returns the checksum of a table's other metadata.
+/// Returns the 128-bit hash of the metadata's keys and values, whatever their order, without the entry of the
+/// checksums.
 fn of_metadata(entries: &[Entry]) -> u128 {
     let mut hash = XxHash3_128::new();
     let is_other = |entry: &&Entry| ![KEY, "ARROW:schema"].contains(&&*entry.key);
@@ -143,12 +146,12 @@ pub(super) struct Checksums {
 }
 
 impl Checksums {
-    /// Returns the checksums of an empty table.
+    /// Returns the checksums of a table without rows, which will have one checksum for every `group` rows.
     pub fn new(group: usize) -> Checksums {
         Checksums { group: group as u64, first: 0, hash: RowsHash::new(), lines: vec![ALGORITHM.into()] }
     }
 
-    /// Adds rows, which may end row groups.
+    /// Hashes the next rows of the table, and notes the checksum of every row group that they complete.
     pub fn add(&mut self, batch: &RecordBatch) -> Result<(), String> {
         let (mut from, rows) = (0, batch.num_rows());
         while from < rows {
@@ -162,14 +165,15 @@ impl Checksums {
         Ok(())
     }
 
-    /// Adds the line of a row group that is complete.
+    /// Notes the row range and checksum of the present row group as a line of text, and begins the next group.
     fn end_group(&mut self) {
         let next = self.first + self.hash.rows;
         self.lines.push(format!("{}-{} {:032x}", self.first, next - 1, self.hash.digest()));
         (self.first, self.hash) = (next, RowsHash::new());
     }
 
-    /// Returns the value of [`KEY`], given the other metadata.
+    /// Returns the text with all checksums for the metadata key [`KEY`]: one line per row group, then that of
+    /// `entries`.
     pub fn finish(mut self, entries: &[Entry]) -> String {
         if self.hash.rows > 0 {
             self.end_group();
@@ -190,7 +194,8 @@ pub(super) struct Verifier {
 }
 
 impl Verifier {
-    /// Reads the checksums of a table of `rows` rows, and compares that of its metadata.
+    /// Parses a table's checksums from `text`; fails if they are not for `rows` rows, or do not match its metadata
+    /// `entries`.
     ///
     /// # Errors
     /// Returns a message if the text is not one of [`Checksums::finish`], or if the number of rows or the metadata
@@ -225,7 +230,7 @@ impl Verifier {
         Ok(Verifier { expected, first: 0, hash: RowsHash::new() })
     }
 
-    /// Adds rows, and compares each row group whose last row is among them.
+    /// Hashes the next rows, and fails if a row group that they complete does not match the checksum noted for it.
     pub fn add(&mut self, batch: &RecordBatch) -> Result<(), String> {
         let (mut from, rows) = (0, batch.num_rows());
         while from < rows {
@@ -247,7 +252,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// Checks that all rows have come.
+    /// Fails if fewer rows were added than the checksums are for, as in a truncated file.
     pub fn finish(&self) -> Result<(), String> {
         if self.expected.is_empty() { Ok(()) } else { Err(format!("damaged: rows from {} on are missing", self.first)) }
     }

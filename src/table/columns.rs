@@ -25,7 +25,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Returns the name of the type in numpy and ECSV.
+    /// Returns the name that numpy and ECSV give this type of column, such as `float64`.
     #[cfg(feature = "parquet")]
     pub fn name(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ pub(super) enum Value<'a> {
 }
 
 impl Value<'_> {
-    /// Returns the integer of a cell whose column has integers: [`columns`] pairs kinds with cells.
+    /// Returns the integer in a cell of an integer column; panics for any other cell, which would be a bug.
     pub fn integer(self) -> i64 {
         match self {
             Value::Integer(n) => n,
@@ -71,23 +71,24 @@ pub(super) struct Column {
 }
 
 impl Column {
-    /// Returns a column whose cells do not depend on an index.
+    /// Returns the description of a column that is the same for every parameter and arm: name, type, unit, meaning,
+    /// cell getter.
     fn new(name: impl Into<String>, kind: Kind, unit: &str, meaning: impl Into<String>, get: Get) -> Column {
         Column { name: name.into(), kind, unit: unit.into(), meaning: meaning.into(), index: 0, get }
     }
 
-    /// Returns the same column for the parameter or pair with this index.
+    /// Returns this column with `index` set: which parameter, arm or pair of parameters of a row its cells show.
     fn of(self, index: usize) -> Column {
         Column { index, ..self }
     }
 
-    /// Returns the cell of a row that passed [`check_row`].
+    /// Returns what this column shows of a fit's row, which must have passed [`check_row`].
     pub fn value<'a>(&self, row: &'a FitRow) -> Value<'a> {
         (self.get)(row, self.index)
     }
 }
 
-/// Returns all columns, in the order of every output.
+/// Returns all columns of the result table in the order of the file; fails if two of them would have the same name.
 ///
 /// # Errors
 /// Returns `Model` if a parameter's name is already that of a column.
@@ -108,7 +109,7 @@ pub(super) fn columns(schema: &Schema) -> Result<Vec<Column>> {
     Ok(all)
 }
 
-/// Returns the columns before those of the parameters, which every table has.
+/// Returns the columns left of the parameters, the same in every table: id, file, status, χ² and so on.
 fn before(text_ids: bool) -> Vec<Column> {
     use Kind::{Float64, Int32, Int64, Text};
     let (id_kind, id_get): (Kind, Get) = if text_ids { (Text, text_id) } else { (Int64, id) };
@@ -129,7 +130,7 @@ fn before(text_ids: bool) -> Vec<Column> {
     ]
 }
 
-/// Returns the columns of a free parameter.
+/// Returns the two columns of free parameter `p`: its fitted value `NAME`, and its standard error `NAME_err`.
 fn of_parameter(schema: &Schema, p: usize, name: &str) -> [Column; 2] {
     let (unit, meaning) = (quantity::unit(&schema.units, name), quantity::meaning(name));
     let error = format!("Standard error of {name}");
@@ -139,7 +140,8 @@ fn of_parameter(schema: &Schema, p: usize, name: &str) -> [Column; 2] {
     ]
 }
 
-/// Returns the columns behind those of the parameters, which every table has.
+/// Returns the columns right of the parameters, the same in every table: bounds, flags, winning start, agreement of
+/// starts.
 fn after() -> Vec<Column> {
     use Kind::{Int32, Int64};
     let column = Column::new;
@@ -159,14 +161,15 @@ fn after() -> Vec<Column> {
     ]
 }
 
-/// Returns the column of an arm's continuum terms, `continuum_terms` if there is only one arm.
+/// Returns the column that counts an arm's determined continuum terms, `continuum_terms_ARM`, without `_ARM` if
+/// unnamed.
 pub(super) fn continuum_terms(arm: &str) -> Column {
     let name = if arm.is_empty() { CONTINUUM_TERMS.into() } else { format!("{CONTINUUM_TERMS}_{arm}") };
     let meaning = "Continuum terms that the data determine";
     Column::new(name, Kind::Int64, "", meaning, |row, a| integer(row.continuum_terms.get(a).copied().unwrap_or(0)))
 }
 
-/// Returns the arm whose column of continuum terms has this name.
+/// Returns the arm's name in a column's name `continuum_terms_ARM` (empty without `_ARM`); `None` for any other column.
 pub(super) fn arm_of(column: &str) -> Option<&str> {
     let rest = column.strip_prefix(CONTINUUM_TERMS)?;
     if rest.is_empty() { Some("") } else { rest.strip_prefix('_') }
@@ -174,7 +177,7 @@ pub(super) fn arm_of(column: &str) -> Option<&str> {
 
 const CONTINUUM_TERMS: &str = "continuum_terms";
 
-/// Returns the columns of the velocity's posterior.
+/// Returns the columns of the velocity's posterior: velocity at its peak, RMS deviation, skewness and kurtosis.
 pub(super) fn posterior() -> [Column; 4] {
     let column = |name, unit, meaning, get| Column::new(name, Kind::Float64, unit, meaning, get);
     [
@@ -193,7 +196,7 @@ pub(super) fn posterior() -> [Column; 4] {
     ]
 }
 
-/// Returns the column of a parameter's standard errors with all bounds released.
+/// Returns the column `NAME_err_released`: the parameter's standard error if no parameter were held at a bound.
 pub(super) fn released_error(parameter: &str, unit: &str) -> Column {
     let name = format!("{parameter}_err_released");
     let meaning = format!("Standard error of {parameter}, bounds released");
@@ -202,19 +205,19 @@ pub(super) fn released_error(parameter: &str, unit: &str) -> Column {
     })
 }
 
-/// Returns the column of the correlation of two free parameters.
+/// Returns the column `correlation_A_B` with the correlation coefficient of two free parameters' errors.
 pub(super) fn correlation(a: &str, b: &str) -> Column {
     let name = format!("correlation_{a}_{b}");
     let meaning = format!("Correlation of {a} and {b}");
     Column::new(name, Kind::Float64, "", meaning, |row, k| Value::Float(row.correlations[k]))
 }
 
-/// Returns the cell of an integer.
+/// Wraps a number as the cell of an integer column.
 fn integer(value: impl Into<i64>) -> Value<'static> {
     Value::Integer(value.into())
 }
 
-/// Returns the cell of an id.
+/// Returns the cell with the spectrum's id, as an integer or text as it is.
 fn id(row: &FitRow, _: usize) -> Value<'_> {
     match &row.id {
         Id::Integer(n) => Value::Integer(*n),
@@ -222,7 +225,7 @@ fn id(row: &FitRow, _: usize) -> Value<'_> {
     }
 }
 
-/// Returns the cell of an id as text.
+/// Returns the cell with the spectrum's id as text, even if it is an integer.
 fn text_id(row: &FitRow, _: usize) -> Value<'_> {
     Value::Text(match &row.id {
         Id::Integer(n) => Cow::Owned(n.to_string()),
@@ -230,7 +233,7 @@ fn text_id(row: &FitRow, _: usize) -> Value<'_> {
     })
 }
 
-/// Returns the cell of a moment of the velocity's posterior.
+/// Returns the cell with one number of the velocity's posterior (such as its skewness), NaN if it was not computed.
 fn moment(row: &FitRow, get: fn(VelocityPosterior) -> f64) -> Value<'static> {
     Value::Float(row.posterior.map_or(f64::NAN, get))
 }
@@ -240,7 +243,7 @@ pub(super) fn pairs(names: &[String]) -> impl Iterator<Item = (&String, &String)
     names.iter().enumerate().flat_map(|(a, first)| names[a + 1..].iter().map(move |second| (first, second)))
 }
 
-/// Checks that no two columns have the same name.
+/// Fails if two columns of the table have the same name.
 fn check_names(columns: &[Column]) -> Result<()> {
     let mut seen = HashSet::new();
     match columns.iter().find(|column| !seen.insert(&column.name)) {
@@ -249,7 +252,7 @@ fn check_names(columns: &[Column]) -> Result<()> {
     }
 }
 
-/// Checks that a row fits the schema, and returns a message if it does not.
+/// Checks that a row has as many parameters as the table, and no text id among integer ids; the error is a message.
 pub(super) fn check_row(schema: &Schema, row: &FitRow) -> Result<(), String> {
     let n = schema.parameters.len();
     let lengths = [row.parameters.len(), row.errors.len(), row.correlations.len()];

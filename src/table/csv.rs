@@ -15,14 +15,14 @@ pub(super) struct CsvTable {
 }
 
 impl CsvTable {
-    /// Begins a table with its header.
+    /// Begins a CSV table in an empty file, and writes the line of column names.
     pub fn new(file: File, columns: &[Column]) -> io::Result<CsvTable> {
         let mut writer = Writer::from_writer(file);
         writer.write_record(columns.iter().map(|column| &column.name)).map_err(system)?;
         Ok(CsvTable { writer })
     }
 
-    /// Appends rows.
+    /// Writes one CSV line per row, with a field for each column.
     pub fn append(&mut self, columns: &[Column], rows: &[FitRow]) -> io::Result<()> {
         for row in rows {
             for column in columns {
@@ -38,13 +38,13 @@ impl CsvTable {
         Ok(())
     }
 
-    /// Writes the rest of the file.
+    /// Flushes the buffered text to the file, and returns the file.
     pub fn finish(self) -> io::Result<File> {
         self.writer.into_inner().map_err(IntoInnerError::into_error)
     }
 }
 
-/// Returns the error of the operating system, if that is the cause.
+/// Converts an error of the CSV writer to an I/O error: the system's own error if that was the cause.
 fn system(error: Error) -> io::Error {
     let text = error.to_string();
     match error.into_kind() {
@@ -53,7 +53,7 @@ fn system(error: Error) -> io::Error {
     }
 }
 
-/// Returns the shortest text that is read back as the same number.
+/// Formats a number as the shortest text that parses to the same f64; NaN is `nan`.
 fn float(x: f64) -> String {
     if x.is_nan() { "nan".into() } else { format!("{x:?}") }
 }

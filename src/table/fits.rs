@@ -21,7 +21,7 @@ pub(super) struct FitsTable {
 }
 
 impl FitsTable {
-    /// Begins a table.
+    /// Begins a FITS result table with these columns; `file` stays empty until `finish`.
     pub fn new(path: &Path, file: File, columns: &[Column], metadata: &Metadata) -> Result<FitsTable> {
         let one = |c: &Column| FitsColumn::new(&c.name, spelled(&c.unit), &like(c.kind)).comment(&c.meaning);
         let all = columns.iter().map(one);
@@ -29,18 +29,18 @@ impl FitsTable {
         Ok(FitsTable { file, table, metadata: metadata.table_entries() })
     }
 
-    /// Appends rows.
+    /// Appends the cells of these rows to the table's temporary file.
     pub fn append(&mut self, columns: &[Column], rows: &[FitRow]) -> std::io::Result<()> {
         let values: Vec<ColumnValues> = columns.iter().map(|column| values(column, rows)).collect();
         self.table.append(&values)
     }
 
-    /// Adds an entry to the metadata.
+    /// Adds a key and value to the metadata, which `finish` writes as a table of its own.
     pub fn describe(&mut self, entry: Entry) {
         self.metadata.push(entry);
     }
 
-    /// Writes the whole file.
+    /// Writes the FITS file: header, result table, then metadata table; returns the flushed file.
     pub fn finish(mut self, path: &Path) -> Result<File> {
         let mut out = BufWriter::new(self.file);
         out.write_all(&Cards::primary().finish(OnesSum::default())).map_err(refused(path))?;
@@ -50,8 +50,8 @@ impl FitsTable {
     }
 }
 
-/// Returns the table of metadata: two text columns `key` and `value`, with one row per line of the value (the model
-/// file has many). The value is read back as the lines of a key, joined by line feeds.
+/// Returns a FITS table of metadata: text columns `key` and `value`, one row per line of a value, as the model file has
+/// many. The value is read back as the lines of a key, joined by line feeds.
 pub(super) fn metadata_unit(path: &Path, entries: &[Entry]) -> Result<TableUnit> {
     let text = ColumnValues::Text(Vec::new());
     let columns = ["key", "value"].map(|name| FitsColumn::new(name, "", &text));
@@ -63,17 +63,17 @@ pub(super) fn metadata_unit(path: &Path, entries: &[Entry]) -> Result<TableUnit>
     Ok(table)
 }
 
-/// Returns popfit's spelling of a unit in FITS.
+/// Converts a unit's name from FITS to popfit's: `km s-1` to `km/s`, others as they are.
 pub(super) fn read_unit(unit: &str) -> &str {
     if unit == "km s-1" { "km/s" } else { unit }
 }
 
-/// Returns the spelling of a unit in FITS.
+/// Converts a unit's name from popfit's to that in FITS: `km/s` to `km s-1`, others as they are.
 pub(super) fn spelled(unit: &str) -> &str {
     if unit == "km/s" { "km s-1" } else { unit }
 }
 
-/// Returns the type of a column, without values.
+/// Returns an empty array of the element type that a column of this kind has.
 fn like(kind: Kind) -> ColumnValues {
     match kind {
         Kind::Int32 => ColumnValues::I32(Vec::new()),
@@ -83,7 +83,7 @@ fn like(kind: Kind) -> ColumnValues {
     }
 }
 
-/// Returns the cells of a column.
+/// Returns the cells of one column for all rows, as one array of the column's type.
 fn values(column: &Column, rows: &[FitRow]) -> ColumnValues {
     let cells = rows.iter().map(|row| column.value(row));
     match column.kind {

@@ -17,14 +17,15 @@ pub(super) struct Cards {
 }
 
 impl Cards {
-    /// Returns the primary header of a file that has only extensions.
+    /// Begins the primary header of a FITS file that has data only in extensions.
     pub fn primary() -> Cards {
         let mut cards = Cards::default();
         cards.logical("SIMPLE", true).integer("BITPIX", 8).integer("NAXIS", 0).logical("EXTEND", true);
         cards
     }
 
-    /// Returns the header of an extension that holds an array, with the fastest axis first.
+    /// Begins the header of a FITS extension (such as IMAGE) with an array: bits per value, lengths of axes, fastest
+    /// first.
     pub fn extension(kind: &str, bitpix: i64, axes: &[u64]) -> Cards {
         let mut cards = Cards::default();
         cards.text("XTENSION", kind).integer("BITPIX", bitpix).integer("NAXIS", axes.len() as i64);
@@ -35,29 +36,29 @@ impl Cards {
         cards
     }
 
-    /// Adds a card.
+    /// Appends one card (80 characters), padded with blanks, to the header.
     fn card(&mut self, card: &str) -> &mut Cards {
         debug_assert!(card.len() <= CARD && card.is_ascii(), "{card}");
         self.text.push_str(&format!("{card:<CARD$}"));
         self
     }
 
-    /// Adds a logical value.
+    /// Appends a card with a keyword and a value T or F to the header.
     pub fn logical(&mut self, key: &str, value: bool) -> &mut Cards {
         self.card(&format!("{key:<8}= {:>20}", if value { "T" } else { "F" }))
     }
 
-    /// Adds an integer.
+    /// Appends a card with a keyword and an integer to the header.
     pub fn integer(&mut self, key: &str, value: i64) -> &mut Cards {
         self.card(&format!("{key:<8}= {value:>20}"))
     }
 
-    /// Adds an integer beyond i64, or any number by its digits.
+    /// Appends a card with a keyword and a number given as digits, such as an integer beyond i64, to the header.
     pub fn digits(&mut self, key: &str, digits: &str) -> &mut Cards {
         self.card(&format!("{key:<8}= {digits:>20}"))
     }
 
-    /// Adds a string, on CONTINUE cards if it is long.
+    /// Appends a keyword and a string to the header, in several cards (CONTINUE) if it is long.
     pub fn text(&mut self, key: &str, value: &str) -> &mut Cards {
         let quoted = ascii(value).replace('\'', "''");
         if quoted.len() <= TEXT + 1 {
@@ -79,7 +80,8 @@ impl Cards {
         self
     }
 
-    /// Returns the header in whole blocks, with END and the checksums of a unit whose data have this sum.
+    /// Appends the checksums and END, and returns the header in whole FITS blocks; `data` is the sum of the data that
+    /// follow.
     pub fn finish(mut self, data: OnesSum) -> Vec<u8> {
         self.text("DATASUM", &data.value().to_string());
         let place = self.text.len();
@@ -95,7 +97,8 @@ impl Cards {
     }
 }
 
-/// Returns text in printable ASCII, as in FITS. Other characters are written as escapes, such as `\n` or `\u{e9}`.
+/// Returns the text with every character that is not printable ASCII replaced by its Rust escape, such as `\n` or
+/// `\u{e9}`.
 pub(super) fn ascii(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -16,18 +16,18 @@ pub(super) struct ImageUnit {
 }
 
 impl ImageUnit {
-    /// Begins an image.
+    /// Begins a FITS image extension of rows of `pixels` f32 values, kept in a temporary file beside `target`.
     pub fn new(target: &Path, name: &str, pixels: usize) -> Result<ImageUnit> {
         Ok(ImageUnit { name: name.into(), pixels, spool: Spool::new(target)? })
     }
 
-    /// Appends one row.
+    /// Appends one row to the image; values beyond its number of pixels are dropped.
     pub fn append(&mut self, row: impl Iterator<Item = f32>) -> io::Result<()> {
         let bytes: Vec<u8> = row.take(self.pixels).flat_map(f32::to_be_bytes).collect();
         self.spool.append(&bytes)
     }
 
-    /// Writes the whole extension, without rows that are appended later.
+    /// Writes the image extension, header and all rows so far, to `out`.
     pub fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
         let rows = self.spool.length / (4 * self.pixels as u64).max(1);
         let mut cards = Cards::extension("IMAGE", -32, &[self.pixels as u64, rows]);
@@ -36,7 +36,7 @@ impl ImageUnit {
     }
 }
 
-/// Writes a line of f64 as an image.
+/// Writes a FITS image extension with one axis of f64, with its name and unit, to `out`.
 pub(super) fn write_line(name: &str, unit: &str, values: &[f64], out: &mut impl Write) -> io::Result<()> {
     let mut cards = Cards::extension("IMAGE", -64, &[values.len() as u64]);
     cards.text("EXTNAME", name).text("BUNIT", unit);

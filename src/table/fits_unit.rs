@@ -27,20 +27,20 @@ pub(super) struct Spool {
 }
 
 impl Spool {
-    /// Creates an empty file.
+    /// Creates an empty temporary file beside `target`, which collects the data of a FITS extension.
     pub fn new(target: &Path) -> Result<Spool> {
         let (staged, file) = Staged::beside(target)?;
         Ok(Spool { file: BufWriter::new(file), _staged: staged, length: 0, sum: OnesSum::default() })
     }
 
-    /// Appends data.
+    /// Appends bytes to the temporary file, and to the running FITS checksum.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.sum.add(self.length, bytes);
         self.length += bytes.len() as u64;
         self.file.write_all(bytes)
     }
 
-    /// Writes header, data and padding, which is zeros.
+    /// Writes the header with its checksums, the collected data and zeros up to a whole FITS block to `out`.
     pub fn copy(&mut self, header: Cards, out: &mut impl Write) -> io::Result<()> {
         out.write_all(&header.finish(self.sum))?;
         self.file.flush()?;
@@ -68,7 +68,7 @@ pub(super) struct FitsColumn {
 }
 
 impl FitsColumn {
-    /// Returns a column with the type of `like`.
+    /// Returns the description of a FITS table column, whose values have the type of those in `like`.
     pub fn new(name: &str, unit: &str, like: &ColumnValues) -> FitsColumn {
         let width = match like {
             ColumnValues::Bool(_) | ColumnValues::U8(_) | ColumnValues::Text(_) => 1,
@@ -80,14 +80,14 @@ impl FitsColumn {
         FitsColumn { name: ascii(name), unit: ascii(unit), comment: None, like, width }
     }
 
-    /// Sets the comment.
+    /// Sets the comment that the table's header (TCOMM) has for this column.
     #[must_use]
     pub fn comment(mut self, comment: &str) -> FitsColumn {
         self.comment = Some(comment.into());
         self
     }
 
-    /// Returns the value of TFORM.
+    /// Returns the FITS code of the column's type (keyword TFORM), such as `D` for f64 or `8A` for text of 8 bytes.
     fn form(&self) -> String {
         match self.like {
             ColumnValues::Text(_) => format!("{}A", self.width),
@@ -101,7 +101,7 @@ impl FitsColumn {
         }
     }
 
-    /// Returns the value of TZERO, as FITS has only signed integers of more than one byte.
+    /// Returns the offset (TZERO) with which FITS stores unsigned integers of 2 to 8 bytes; `None` for other types.
     fn zero(&self) -> Option<&'static str> {
         match self.like {
             ColumnValues::U16(_) => Some("32768"),
@@ -111,7 +111,7 @@ impl FitsColumn {
         }
     }
 
-    /// Appends one cell.
+    /// Appends the cell in this row to `out`, as the bytes that FITS stores: big-endian, text padded with zeros.
     fn push(&self, values: &ColumnValues, row: usize, out: &mut Vec<u8>) {
         match values {
             ColumnValues::Bool(v) => out.push(if v[row] { b'T' } else { b'F' }),
@@ -141,12 +141,12 @@ pub(super) struct TableUnit {
 }
 
 impl TableUnit {
-    /// Begins a table.
+    /// Begins a FITS binary table without rows, kept in a temporary file beside `target` until it is written.
     pub fn new(target: &Path, name: &str, columns: Vec<FitsColumn>) -> Result<TableUnit> {
         Ok(TableUnit { name: name.into(), columns, rows: 0, spool: Spool::new(target)? })
     }
 
-    /// Appends rows, given column by column.
+    /// Appends rows, given as one array per column; fails if their number, lengths or types do not fit the table.
     pub fn append(&mut self, values: &[ColumnValues]) -> io::Result<()> {
         let wrong = |message: String| io::Error::new(io::ErrorKind::InvalidInput, message);
         let rows = values.first().map_or(0, ColumnValues::len);
@@ -169,12 +169,12 @@ impl TableUnit {
         self.spool.append(&bytes)
     }
 
-    /// Returns the number of bytes of a row.
+    /// Returns the length of one row of the table (bytes).
     fn row_bytes(&self) -> usize {
         self.columns.iter().map(|column| column.width).sum()
     }
 
-    /// Makes room for the longest texts. Rows that are already written are moved.
+    /// Widens text columns to the longest text in `values`, and rewrites the rows that the table has already.
     fn widen(&mut self, values: &[ColumnValues]) -> io::Result<()> {
         let before: Vec<usize> = self.columns.iter().map(|column| column.width).collect();
         for (column, values) in self.columns.iter_mut().zip(values) {
@@ -193,7 +193,7 @@ impl TableUnit {
         self.move_rows(&before, &after)
     }
 
-    /// Rewrites rows in wider cells, from the last to the first, so that none is overwritten before it was read.
+    /// Rewrites the stored rows from the column widths `before` to the wider `after` (bytes), last row first, in place.
     fn move_rows(&mut self, before: &[usize], after: &[usize]) -> io::Result<()> {
         let (old, new) = (before.iter().sum::<usize>(), after.iter().sum::<usize>());
         self.spool.file.flush()?;
@@ -224,7 +224,7 @@ impl TableUnit {
         Ok(())
     }
 
-    /// Writes the whole extension, without rows that are appended later.
+    /// Writes the table extension, header and all rows so far, to `out`.
     pub fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
         let mut cards = Cards::extension("BINTABLE", 8, &[self.row_bytes() as u64, self.rows]);
         cards.integer("TFIELDS", self.columns.len() as i64);
@@ -247,7 +247,7 @@ impl TableUnit {
     }
 }
 
-/// Returns a function that adds the path of a file to an error of the operating system.
+/// Returns a closure for `map_err`: it turns an I/O error of a write into an [`Error::Io`] that names the file.
 pub(super) fn refused(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
     Error::writing(path)
 }

@@ -67,7 +67,7 @@ setters!(Schema {
 });
 
 impl Schema {
-    /// Returns the schema of the rows of `fitter`.
+    /// Returns which columns a table of this fitter's results has: its parameters, units, arms and optional columns.
     pub fn of(fitter: &SpectralFitter, text_ids: bool) -> Schema {
         Schema {
             parameters: fitter.parameters(),
@@ -99,7 +99,7 @@ impl Metadata {
         Metadata { device, model: String::new(), emulators, settings }
     }
 
-    /// Returns the entries in a table's metadata.
+    /// Returns the metadata as keys and values: version, device, model file, emulators' hashes and settings.
     fn entries(&self) -> Vec<Entry> {
         let mut entries = vec![Entry::new("popfit.version", env!("CARGO_PKG_VERSION"))];
         entries.push(Entry::new("popfit.device", &*self.device));
@@ -110,7 +110,8 @@ impl Metadata {
         entries
     }
 
-    /// Returns the entries of the result table, which also explain its codes.
+    /// Returns all metadata of a result table: those of the run, the layout's version, and what status and flag codes
+    /// mean.
     fn table_entries(&self) -> Vec<Entry> {
         let statuses = Status::ALL.iter().map(|s| format!("{} {}: {}", s.code(), s.name(), s.meaning()));
         let flags = Flags::DESCRIPTIONS.iter().map(|f| format!("{} {}: {}", f.bit, f.name, f.meaning));
@@ -121,8 +122,8 @@ impl Metadata {
         entries
     }
 
-    /// Returns the devices that made the rows, with one line for rows that follow each other: `0-2047 gpu:NAME`. `None`
-    /// if there are no rows.
+    /// Returns the metadata entry that says which device made which rows, in lines as `0-2047 gpu:NAME`; `None` without
+    /// rows.
     fn rows(by_rows: &[(String, u64)]) -> Option<Entry> {
         let mut next = 0;
         let line = |(device, count): &(String, u64)| {
@@ -133,7 +134,7 @@ impl Metadata {
         (!lines.is_empty()).then(|| Entry::new("popfit.rows", lines.join("\n")))
     }
 
-    /// Returns the metadata and the version that [`entries`](Metadata::entries) have.
+    /// Parses what [`entries`](Metadata::entries) makes, and returns the metadata and popfit's version, if it is there.
     fn from_entries(entries: Vec<Entry>) -> (Metadata, Option<String>) {
         let (mut metadata, mut version) = (Metadata::default(), None);
         for Entry { key, value } in entries {
@@ -161,7 +162,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Returns an entry.
+    /// Returns a metadata entry with this key and value.
     fn new(key: impl Into<String>, value: impl Into<String>) -> Entry {
         Entry { key: key.into(), value: value.into() }
     }
@@ -191,7 +192,8 @@ impl std::fmt::Debug for TableWriter {
 }
 
 impl TableWriter {
-    /// Creates a table. `path` ends in `.parquet`, `.fits` or `.csv`; `options` are a [`Metadata`] or [`WriteOptions`].
+    /// Begins a result table in a temporary file, as Parquet, FITS or CSV by `path`'s extension; `finish` gives it its
+    /// name. `path` ends in `.parquet`, `.fits` or `.csv`; `options` are a [`Metadata`] or [`WriteOptions`].
     ///
     /// # Errors
     /// Before anything is fitted in vain, returns [`Error::Usage`] for another extension, [`Error::Model`] if two
@@ -207,7 +209,7 @@ impl TableWriter {
         Ok(TableWriter { schema: schema.clone(), columns, format, staged })
     }
 
-    /// Appends rows.
+    /// Appends rows to the table; fails if a row does not fit the schema or cannot be written.
     ///
     /// # Errors
     /// Returns [`Error::Io`] if the file cannot be written, and [`Error::Write`] if a row does not fit the schema.
@@ -228,8 +230,8 @@ impl TableWriter {
         written.map_err(Error::writing(self.staged.target()))
     }
 
-    /// Records which device made which rows ([`Summary::by_rows`](crate::Summary::by_rows)), as the metadata's key
-    /// `popfit.rows`.
+    /// Records how many rows in turn each device made ([`Summary::by_rows`](crate::Summary::by_rows)) as `popfit.rows`;
+    /// not in CSV.
     pub fn made_by(&mut self, by_rows: &[(String, u64)]) {
         let Some(entry) = Metadata::rows(by_rows) else { return };
         match &mut self.format {
@@ -240,7 +242,7 @@ impl TableWriter {
         }
     }
 
-    /// Completes the file, flushes it to the disk and moves it to its name in one step.
+    /// Completes the table, flushes it to the disk, and renames the temporary file to its final path in one step.
     ///
     /// # Errors
     /// Returns [`Error::Io`] if the file cannot be written, [`Error::OutputExists`] if a file that must not be
@@ -261,7 +263,7 @@ impl TableWriter {
         self.end(Some(journal))
     }
 
-    /// Completes and publishes the file, with or without a journal.
+    /// Completes the file and moves it to its name; with a journal, the file is recorded there before.
     fn end(self, journal: Option<&mut Journal>) -> Result<()> {
         let path = self.staged.target();
         let file = match self.format {
@@ -294,7 +296,7 @@ impl FitTable {
     }
 
     /// Writes the table as Parquet, FITS or CSV, by the extension of `path`, with [`WriteOptions`] or a [`Metadata`],
-    /// which the first two keep.
+    /// which CSV omits.
     ///
     /// # Errors
     /// The errors of [`TableWriter::create`], [`TableWriter::append`] and [`TableWriter::finish`].
@@ -326,7 +328,7 @@ enum Extension {
     Fits,
 }
 
-/// Returns the format of a table, or an error for another extension.
+/// Returns the table format that the path's extension names; fails for others than `.parquet`, `.fits` and `.csv`.
 fn extension(path: &Path) -> Result<Extension> {
     let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase());
     match extension.as_deref() {
@@ -343,7 +345,7 @@ fn extension(path: &Path) -> Result<Extension> {
     }
 }
 
-/// Begins a table in a format.
+/// Begins a table of these columns in `file`, in the format of `extension`.
 fn open(extension: Extension, path: &Path, file: File, columns: &[Column], metadata: &Metadata) -> Result<Format> {
     let refused = Error::writing(path);
     Ok(match extension {

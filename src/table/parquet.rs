@@ -41,7 +41,7 @@ pub(super) struct ParquetTable {
 }
 
 impl ParquetTable {
-    /// Begins a table.
+    /// Begins a Parquet result table with these columns in an empty file.
     pub fn new(file: File, columns: &[Column], metadata: &Metadata) -> io::Result<ParquetTable> {
         let fields: Vec<Field> = columns.iter().map(field).collect();
         let header = HashMap::from([(ASTROPY.to_string(), astropy_header(columns))]);
@@ -56,7 +56,7 @@ impl ParquetTable {
         Ok(ParquetTable { writer, file, schema, checksums: Checksums::new(GROUP), metadata })
     }
 
-    /// Appends rows.
+    /// Writes rows to the Parquet file, and adds them to its checksums.
     pub fn append(&mut self, columns: &[Column], rows: &[FitRow]) -> io::Result<()> {
         let arrays = columns.iter().map(|column| array(column, rows)).collect();
         let batch = RecordBatch::try_new(self.schema.clone(), arrays).map_err(|error| system(error.into()))?;
@@ -64,12 +64,12 @@ impl ParquetTable {
         self.writer.write(&batch).map_err(system)
     }
 
-    /// Adds an entry to the metadata.
+    /// Adds a key and value to the metadata that `finish` writes.
     pub fn describe(&mut self, entry: Entry) {
         self.metadata.push(entry);
     }
 
-    /// Writes the footer.
+    /// Writes metadata, checksums and the Parquet footer, and returns the file.
     pub fn finish(mut self) -> io::Result<File> {
         let checksums = self.checksums.finish(&self.metadata);
         self.metadata.push(Entry::new(checksum::KEY, checksums));
@@ -81,7 +81,7 @@ impl ParquetTable {
     }
 }
 
-/// Returns the error of the operating system, if that is the cause.
+/// Converts an error of the Parquet writer to an I/O error: the system's own error if that was the cause.
 fn system(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(source) => source.downcast().map_or_else(io::Error::other, |source| *source),
@@ -89,7 +89,7 @@ fn system(error: ParquetError) -> io::Error {
     }
 }
 
-/// Returns the field of a column, with its unit and meaning.
+/// Returns a column's Arrow field: name, type, no nulls, and its unit and meaning as metadata.
 fn field(column: &Column) -> Field {
     let mut metadata = HashMap::from([(MEANING.to_string(), column.meaning.clone())]);
     if !column.unit.is_empty() {
@@ -98,12 +98,12 @@ fn field(column: &Column) -> Field {
     Field::new(&column.name, data_type(column.kind), false).with_metadata(metadata)
 }
 
-/// Describes the columns to astropy in a Parquet file's metadata: ECSV's header in YAML, written as JSON.
+/// Returns the text by which astropy knows units and descriptions of a Parquet file's columns: an ECSV header, as JSON.
 fn astropy_header(columns: &[Column]) -> String {
     json!({ "datatype": columns.iter().map(astropy_column).collect::<Vec<_>>() }).to_string()
 }
 
-/// Returns astropy's description of a column.
+/// Returns a column's entry for astropy's header, as JSON: name, type, description and unit.
 fn astropy_column(column: &Column) -> serde_json::Value {
     let mut one = json!({ "name": column.name, "datatype": column.kind.name(), "description": column.meaning });
     if !column.unit.is_empty() {
@@ -112,7 +112,7 @@ fn astropy_column(column: &Column) -> serde_json::Value {
     one
 }
 
-/// Returns the type of a column in Arrow.
+/// Returns the Arrow type in which cells of this kind are stored.
 fn data_type(kind: Kind) -> DataType {
     match kind {
         Kind::Int32 => DataType::Int32,
@@ -122,7 +122,7 @@ fn data_type(kind: Kind) -> DataType {
     }
 }
 
-/// Returns the cells of a column.
+/// Returns the cells of one column for all rows, as an Arrow array.
 fn array(column: &Column, rows: &[FitRow]) -> ArrayRef {
     let values = rows.iter().map(|row| column.value(row));
     match column.kind {

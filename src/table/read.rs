@@ -105,7 +105,8 @@ impl std::fmt::Debug for TableReader {
 }
 
 impl TableReader {
-    /// Opens a result table, Parquet or FITS, and checks that it is one.
+    /// Opens a Parquet or FITS result table and reads its metadata; fails if it is no result table, or found to be
+    /// damaged.
     ///
     /// # Errors
     /// `Io`; `Usage` for a CSV table or another extension; `Format` for a file that is no result table, whose layout is
@@ -144,7 +145,7 @@ impl TableReader {
         Ok(TableReader { schema, metadata, version, layout, notes, path: path.into(), source, places })
     }
 
-    /// Reads the remaining rows.
+    /// Reads all rows that `next_batch` has not returned yet into one table.
     ///
     /// # Errors
     /// The errors of [`next_batch`](TableReader::next_batch).
@@ -157,7 +158,7 @@ impl TableReader {
         Ok(table)
     }
 
-    /// Reads the next rows; `None` at the end.
+    /// Reads the next batch of rows; `None` once all rows have been returned.
     ///
     /// # Errors
     /// Returns `Format` for an unknown status, for rows that differ from their checksum, and for a damaged file.
@@ -174,7 +175,8 @@ impl TableReader {
 }
 
 impl FitTable {
-    /// Reads a table (Parquet or FITS) and its metadata. [`TableReader`] reads batches.
+    /// Reads all rows of a result table (Parquet or FITS), and the metadata of the run that wrote it. [`TableReader`]
+    /// reads batches.
     ///
     /// # Errors
     /// The errors of [`TableReader`].
@@ -184,7 +186,7 @@ impl FitTable {
     }
 }
 
-/// Returns the version of the table's layout, or an error for a newer one, in which columns may have other meanings.
+/// Returns the version of the table's column layout, `None` if it names none; fails if this popfit is too old for it.
 fn layout(entries: &[Entry]) -> Result<Option<u32>, String> {
     let Some(Entry { value: text, .. }) = entries.iter().find(|entry| entry.key == "popfit.layout") else {
         return Ok(None);
@@ -198,8 +200,8 @@ fn layout(entries: &[Entry]) -> Result<Option<u32>, String> {
     }
 }
 
-/// Returns the places of the columns, and the names of the parameters: the pairs `NAME`, `NAME_err` between `objective`
-/// and `at_bound`.
+/// Finds the index of each column by its name, and the parameters: pairs `NAME`, `NAME_err` from `objective` to
+/// `at_bound`.
 fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
     // 1. Find the columns that do not depend on the parameters.
     let find = |name: &str| names.iter().position(|n| n == name);
@@ -249,7 +251,8 @@ fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
     Ok((all, parameters))
 }
 
-/// Returns row `r` of a batch. `file` is the file of the row before, with which it shares its name if it is the same.
+/// Converts row `r` of a batch of cells to a [`FitRow`]; `file` is the file's name in the row before, shared if it is
+/// the same.
 fn row(places: &Places, text_ids: bool, cells: &dyn Cells, r: usize, file: &mut Arc<str>) -> Result<FitRow, String> {
     // 1. Read the cells that need a check.
     let integer = |c: usize| cells.integer(c, r).unwrap_or(0);

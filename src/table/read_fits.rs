@@ -26,7 +26,7 @@ pub(super) struct FitsSource {
 }
 
 impl FitsSource {
-    /// Opens a table and compares its checksums.
+    /// Opens a FITS result table, reads its columns' names and metadata, and verifies its checksums.
     pub fn open(path: &Path) -> Result<FitsSource> {
         let mut file = FitsTables::open(path)?;
         let rows = file.len(RESULTS)?;
@@ -49,7 +49,8 @@ struct Unit {
     checksums: Checksums,
 }
 
-/// Judges the checksums of the units, and returns notes for the user.
+/// Fails if checksums of a table by popfit are wrong or missing; for other programs' tables, returns notes for the
+/// user.
 ///
 /// popfit writes them for every unit. Other programs drop them or, as astropy does, keep old ones beside new rows: a
 /// table without popfit's metadata and primary unit is read with a note.
@@ -74,14 +75,15 @@ fn verify(units: &[Unit], has_layout: bool) -> Result<Vec<String>, String> {
     Ok(notes)
 }
 
-/// Returns the names of the units whose checksums are in some state; `None` if there is none.
+/// Returns the names of all units (FITS extensions) whose checksums are in this state, joined by commas; `None` if
+/// none.
 fn names(units: &[Unit], checksums: Checksums) -> Option<String> {
     let named = units.iter().filter(|unit| unit.checksums == checksums);
     let names: Vec<&str> = named.map(|unit| unit.name.as_str()).collect();
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// Returns the entries of the metadata, in which the lines of a value are rows of one key.
+/// Returns the metadata of a key and a value column, where following rows with the same key are lines of one value.
 fn joined(columns: &[Column]) -> Vec<Entry> {
     let [ColumnValues::Text(keys), ColumnValues::Text(lines)] = [0, 1].map(|c| match columns.get(c) {
         Some(column) => column.values.clone(),

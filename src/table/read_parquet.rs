@@ -37,7 +37,8 @@ enum Checks {
 }
 
 impl ParquetSource {
-    /// Opens a table and checks its metadata.
+    /// Opens a Parquet result table, reads its columns' names and metadata, and checks the metadata against its
+    /// checksum.
     pub fn open(path: &Path) -> Result<ParquetSource> {
         let file = files::open(path).map_err(Error::io(path))?;
         let format = |e: parquet::errors::ParquetError| Error::format(path, e.to_string());
@@ -62,7 +63,8 @@ impl ParquetSource {
     }
 }
 
-/// Returns the checksums. A table that another program has rewritten may have those of the table before.
+/// Returns how the rows can be verified: by checksums, or a note why not; fails if popfit wrote the file and they are
+/// gone. A table that another program has rewritten may have those of the table before.
 fn checks(file: &FileMetaData, entries: &[Entry]) -> Result<Checks, String> {
     let find = |key: &str| entries.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str());
     let writer = file.created_by().unwrap_or("an unknown program");
@@ -86,8 +88,8 @@ fn checks(file: &FileMetaData, entries: &[Entry]) -> Result<Checks, String> {
     }
 }
 
-/// Decodes bytes that may be damaged: the parquet crate panics on some of them, such as a page of dictionary indices
-/// without its dictionary.
+/// Calls a function that decodes a Parquet file, and turns a panic into an error: the crate panics on some damaged
+/// files.
 fn decoded<T, E: std::fmt::Display>(decode: impl FnOnce() -> Result<T, E>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(decode)) {
         Ok(result) => result.map_err(|e| e.to_string()),
@@ -95,7 +97,7 @@ fn decoded<T, E: std::fmt::Display>(decode: impl FnOnce() -> Result<T, E>) -> Re
     }
 }
 
-/// Returns whether the offsets and the length of a column are not negative.
+/// Returns whether a column's offsets and length in the Parquet file are all at least 0, as in a sound file.
 fn has_places(column: &ColumnChunkMetaData) -> bool {
     let offsets = [Some(column.data_page_offset()), column.dictionary_page_offset(), Some(column.compressed_size())];
     offsets.into_iter().flatten().all(|place| place >= 0)

@@ -33,12 +33,12 @@ impl SpectralFitter {
     }
 }
 
-/// Returns the SHA-256 of some bytes as text.
+/// Returns the SHA-256 of some bytes, as hexadecimal text.
 fn hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the lines of a selection.
+/// Returns which spectra a run selects, as lines of text for its key.
 fn selected(selection: &Selection) -> [String; 4] {
     let Selection { target_ids, objtype, min_signal_to_noise, arms } = selection;
     let all = |list: Option<String>| list.unwrap_or_else(|| "all".into());

@@ -26,7 +26,8 @@ pub(super) struct RvMod {
 }
 
 impl RvMod {
-    /// Begins the file. `files` are the inputs without their spectra. Every arm must have the same grid in all of them.
+    /// Begins the file of model spectra, an image per arm; fails if `files`, the inputs without their spectra, differ
+    /// in an arm's wavelengths.
     pub fn new(path: &Path, fitter: &SpectralFitter, files: &[Spectra]) -> Result<RvMod> {
         let mut arms = Vec::new();
         for (index, (name, _)) in fitter.model().arms().enumerate() {
@@ -48,7 +49,7 @@ impl RvMod {
         Ok(RvMod { arms })
     }
 
-    /// Appends the models of a batch, with NaN where there is no fit or no such arm.
+    /// Appends each spectrum's model to the image of every arm, or a row of NaN without a fit or such an arm.
     pub fn append(&mut self, fits: &[Option<Vec<ArmFit>>]) -> std::io::Result<()> {
         for fit in fits {
             for arm in &mut self.arms {
@@ -63,7 +64,7 @@ impl RvMod {
         Ok(())
     }
 
-    /// Writes all extensions.
+    /// Writes two FITS extensions per arm to `out`: the wavelengths (Å), and the image of the models.
     pub fn write(&mut self, path: &Path, out: &mut impl Write) -> Result<()> {
         for arm in &mut self.arms {
             let name = format!("{}_WAVELENGTH", arm.name);
@@ -74,7 +75,8 @@ impl RvMod {
     }
 }
 
-/// Returns the arm of a file with this name.
+/// Returns a file's arm of this name, or its only arm if either that arm or `name` has no name; `None` if there is
+/// none.
 fn find<'a>(file: &'a Spectra<'a>, name: &str) -> Option<&'a ArmSpectra<'a>> {
     let named = file.arms.iter().find(|arm| arm.name == name);
     // as in the fit: a single arm needs no name
@@ -82,7 +84,7 @@ fn find<'a>(file: &'a Spectra<'a>, name: &str) -> Option<&'a ArmSpectra<'a>> {
     named.or(only)
 }
 
-/// Returns the grid of an arm, or an error if its spectra have grids of their own.
+/// Returns the wavelengths (Å) that all spectra of an arm share; fails if each spectrum has its own.
 fn shared_grid(arm: &ArmSpectra, file: &str) -> Result<Arc<[f64]>> {
     match &arm.wavelength {
         Wavelength::Shared(grid) => Ok(grid.clone()),

@@ -52,7 +52,8 @@ impl<'a> RvTabWriter<'a> {
         beside(table)
     }
 
-    /// Creates a table and its file of models. `path` ends in `.fits`; `files` are the inputs without their spectra
+    /// Begins a result table in rvspecfit's format and the file of model spectra beside it; fails if either exists,
+    /// unless allowed. `path` ends in `.fits`; `files` are the inputs without their spectra
     /// ([`SpectraReader::empty`](crate::spectra::SpectraReader::empty)); `options` are a [`Metadata`] or
     /// [`WriteOptions`].
     ///
@@ -88,7 +89,7 @@ impl<'a> RvTabWriter<'a> {
         Ok(RvTabWriter { fitter, table, models, rvtab, passed, rvmod, metadata: metadata.entries() })
     }
 
-    /// Records which device made which rows, as [`TableWriter::made_by`](super::TableWriter::made_by).
+    /// Records how many rows in turn each device made, as [`TableWriter::made_by`](super::TableWriter::made_by) does.
     pub fn made_by(&mut self, by_rows: &[(String, u64)]) {
         self.metadata.extend(Metadata::rows(by_rows));
     }
@@ -112,7 +113,7 @@ impl<'a> RvTabWriter<'a> {
         self.end(Some(journal))
     }
 
-    /// Completes and publishes both files, with or without a journal.
+    /// Completes both files and moves them to their names; with a journal, they are recorded there before.
     fn end(mut self, journal: Option<&mut Journal>) -> Result<()> {
         let (staged, file) = self.models;
         let path = staged.target().to_path_buf();
@@ -159,14 +160,14 @@ impl Sink for RvTabWriter<'_> {
     }
 }
 
-/// Returns the primary header, with the program's version as in DESI's files.
+/// Returns the bytes of the primary FITS header, with popfit's version under DESI's keywords.
 fn primary() -> Vec<u8> {
     let mut cards = Cards::primary();
     cards.text("DEPNAM00", "popfit").text("DEPVER00", env!("CARGO_PKG_VERSION"));
     cards.finish(OnesSum::default())
 }
 
-/// Returns the column of the same table, name and type.
+/// Returns the column in `columns` with the same table, name and type as `like`; `None` if there is none.
 pub(super) fn find<'a>(columns: &'a [Column], like: &Column) -> Option<&'a Column> {
     columns.iter().find(|column| {
         column.table == like.table
@@ -175,7 +176,7 @@ pub(super) fn find<'a>(columns: &'a [Column], like: &Column) -> Option<&'a Colum
     })
 }
 
-/// Returns the columns of a table that every file has.
+/// Returns the first file's columns of the extra table `table` (such as FIBERMAP) that every other file has, too.
 fn common(table: &str, files: &[Spectra]) -> Vec<Column> {
     let first = files.first().map_or(&[][..], |file| &file.columns);
     let everywhere = |column: &&Column| files.iter().all(|file| find(&file.columns, column).is_some());

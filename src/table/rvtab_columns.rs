@@ -43,7 +43,8 @@ pub(super) struct RvBatch<'a> {
 /// Function with which [`columns`] adds a column: name, unit, comment and values.
 type Add<'a> = &'a mut dyn FnMut(&str, &str, &str, ColumnValues);
 
-/// Returns description and values of each column. Without rows they are the structure of the table.
+/// Returns all columns of rvspecfit's table RVTAB for a batch of fits: each one's description, and a value per row.
+/// Without rows they are the structure of the table.
 pub(super) fn columns(batch: &RvBatch) -> Vec<(FitsColumn, ColumnValues)> {
     let mut all = Vec::new();
     let mut add = |name: &str, unit: &str, comment: &str, values: ColumnValues| {
@@ -86,7 +87,8 @@ pub(super) fn columns(batch: &RvBatch) -> Vec<(FitsColumn, ColumnValues)> {
     all
 }
 
-/// Adds the columns of parameters and their errors.
+/// Adds velocity, rotation and label columns with their errors, by calls of `add`; NaN where there is no such
+/// parameter.
 fn parameters(batch: &RvBatch, add: Add) {
     let float = |get: &dyn Fn(usize) -> f64| ColumnValues::F64((0..batch.rows.len()).map(get).collect());
     let unit = velocity_unit();
@@ -107,17 +109,17 @@ fn parameters(batch: &RvBatch, add: Add) {
     }
 }
 
-/// Returns the unit of velocities in the spelling of FITS.
+/// Returns the unit of velocities as FITS spells it: `km s-1`.
 fn velocity_unit() -> &'static str {
     spelled(quantity::unit(&[], "velocity"))
 }
 
-/// Returns skewness and kurtosis of the velocity's posterior, NaN if it was not scanned.
+/// Returns skewness and kurtosis of a row's velocity posterior, both NaN if it was not computed.
 fn posterior(row: &FitRow) -> (f64, f64) {
     row.posterior.map_or((f64::NAN, f64::NAN), |p| (p.skewness, p.kurtosis))
 }
 
-/// Returns the ids of the rows.
+/// Returns the column of ids, as text if the spectra's ids are text, else as integers.
 fn ids(batch: &RvBatch) -> ColumnValues {
     match &batch.spectra.ids {
         crate::spectra::Ids::Text(_) => ColumnValues::Text(batch.rows.iter().map(|row| row.id.to_string()).collect()),
@@ -129,28 +131,28 @@ fn ids(batch: &RvBatch) -> ColumnValues {
 }
 
 impl RvBatch<'_> {
-    /// Returns the arms of a fit, none without a fit.
+    /// Returns the fit of each arm of spectrum `k` in the batch; an empty slice if it has no fit.
     fn arms(&self, k: usize) -> &[ArmFit] {
         self.fits[k].as_deref().unwrap_or(&[])
     }
 
-    /// Returns the names of the arms in upper case.
+    /// Returns the upper-case names of the model's arms, as column names have them.
     fn arm_names(&self) -> Vec<String> {
         self.fitter.model().arms().map(|(name, _)| arm_name(name)).collect()
     }
 
-    /// Returns the sum of a number over all arms; NaN without a fit.
+    /// Returns the sum over all arms of spectrum `k` of the number that `get` returns; NaN if it has no fit.
     fn total(&self, k: usize, get: impl Fn(&ArmFit) -> f64) -> f64 {
         self.fits[k].as_ref().map_or(f64::NAN, |arms| arms.iter().map(get).sum())
     }
 
-    /// Returns value and error of a parameter; NaN without a fit, or if the model has no such label.
+    /// Returns (value, error) of a named parameter of spectrum `k`; NaN without a fit or such a parameter.
     fn value(&self, k: usize, name: &str) -> (f64, f64) {
         let found = self.fits[k].as_ref().and_then(|_| self.fitter.value(&self.rows[k], name));
         found.unwrap_or((f64::NAN, f64::NAN))
     }
 
-    /// Returns the bits of RVS_WARN.
+    /// Returns rvspecfit's warning bits RVS_WARN for the fit of spectrum `k`; 0 is a good fit.
     fn warnings(&self, k: usize) -> i64 {
         let row = &self.rows[k];
         if self.fits[k].is_none() || row.status == Status::NotFinite {
@@ -181,7 +183,7 @@ impl RvBatch<'_> {
     }
 }
 
-/// Returns the name of an arm in names of columns and units.
+/// Returns an arm's name in upper case for columns and extensions; `ARM` if it has none.
 pub(super) fn arm_name(name: &str) -> String {
     if name.is_empty() { "ARM".into() } else { name.to_uppercase() }
 }

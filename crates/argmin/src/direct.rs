@@ -23,7 +23,7 @@ pub(super) struct Direct {
     rows: Vec<f64>,
 }
 
-/// The stages of a formula.
+/// Returns the two stages that evaluate a formula without a continuum; `None` for a job of other stages.
 fn stages(job: &Job) -> Option<(&Custom, &Normal)> {
     match job.recording.stages.as_slice() {
         [Stage::Prior(_), Stage::Custom(custom), Stage::Normal(normal)] if normal.continuum.is_none() => {
@@ -34,7 +34,8 @@ fn stages(job: &Job) -> Option<(&Custom, &Normal)> {
 }
 
 impl Direct {
-    /// `None` for spectra, and on other devices than the CPU.
+    /// Returns an evaluator that calls a formula's Rust code itself; `None` for spectra, and on other devices than the
+    /// CPU.
     pub fn new(task: &Task) -> Option<Direct> {
         if task.precision() != Precision::F64 {
             return None;
@@ -52,12 +53,13 @@ impl Direct {
         })
     }
 
-    /// Value and derivatives by `u`, (1 + P, points).
+    /// Returns the model's values at `u` and its derivatives by `u`, row by row: (1 + parameters, points).
     pub fn rows(&mut self, u: &[f64]) -> Vec<f64> {
         self.fill(u);
         self.rows.clone()
     }
 
+    /// Calls the formula's code at `u`, converted to the parameters' units, which writes its values into `rows`.
     fn call(&self, function: &CustomFunction, u: &[f64], rows: &mut [f64]) {
         let (limits, member) = (Limits::of(&self.scale, u.len()), Member::of(&self.scale, u.len()));
         let parameters: Vec<f64> = u.iter().zip(limits.scale).map(|(u, s)| u * s).collect();
@@ -65,6 +67,7 @@ impl Direct {
         function(&input, rows);
     }
 
+    /// Computes the model's values at `u` and its derivatives by `u`, and stores them in `self.rows`.
     fn fill(&mut self, u: &[f64]) {
         let function = self.derivatives.clone();
         let mut rows = std::mem::take(&mut self.rows);
@@ -74,7 +77,7 @@ impl Direct {
         tangents.zip(&self.scale).for_each(|(row, scale)| row.iter_mut().for_each(|x| *x *= scale));
     }
 
-    /// χ² and penalties.
+    /// Computes χ² and the priors' penalty at `u`, without derivatives.
     pub fn evaluate(&mut self, task: &Task, u: &[f64]) -> Outcome {
         let (points, function) = (self.data.len(), self.function.clone());
         let mut rows = std::mem::take(&mut self.rows);
@@ -85,7 +88,7 @@ impl Direct {
         outcome(u, sums)
     }
 
-    /// With gradient and normal matrix.
+    /// Computes χ², the priors' penalty, gradient and normal matrix at `u`.
     pub fn linearise(&mut self, task: &Task, u: &[f64]) -> Outcome {
         self.fill(u);
         let (points, count) = (self.data.len(), u.len());
@@ -104,13 +107,13 @@ impl Direct {
         outcome(u, sums)
     }
 
-    /// Data − model, weighted; a masked point may have no model.
+    /// Returns (data − model) / error of point `j` as last computed; 0 for a masked point.
     fn residual(&self, j: usize) -> f64 {
         if self.weight[j] > 0.0 { self.data[j] - self.weight[j] * self.rows[j] } else { 0.0 }
     }
 }
 
-/// Sums of priors alone.
+/// Returns sums that have the penalty, gradient and normal matrix of the priors at `u`, and nothing of the data.
 fn penalty(job: &Job, u: &[f64]) -> Sums {
     let mut sums = Sums::poisoned(u.len());
     if let Some(Stage::Prior(stage)) = job.recording.stages.first() {
@@ -121,6 +124,7 @@ fn penalty(job: &Job, u: &[f64]) -> Sums {
     sums
 }
 
+/// Packs the sums at `u` as the result of one evaluation.
 fn outcome(u: &[f64], sums: Sums) -> Outcome {
     Outcome {
         status: None,

@@ -34,6 +34,7 @@ pub(super) struct Engine {
 }
 
 impl Engine {
+    /// Prepares the task's device to evaluate and linearise its objective at many points at once.
     pub fn new(task: &Task) -> Result<Engine> {
         let device = task.device();
         let mut capacity = BULK;
@@ -60,7 +61,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Takes another spectrum of the same recordings.
+    /// Replaces the task (a curve or spectrum) by another one of the same model, and forgets all cached results.
     pub fn turn_to(&mut self, task: &Task) {
         (self.linearise.loaded, self.evaluate.loaded) = (false, false);
         self.arms = Arm::all(&task.linearise);
@@ -68,7 +69,7 @@ impl Engine {
         (self.last_sums, self.last_rows, self.counts) = (None, None, (0, 0));
     }
 
-    /// χ², penalty and ln det C at points in `u`: no derivatives.
+    /// Computes χ², penalty and ln det C at each point (in scaled parameters `u`), without derivatives.
     pub fn evaluate(&mut self, task: &Task, points: &[&[f64]]) -> Result<Vec<Outcome>> {
         self.counts.0 += points.len() as u64;
         if let Some(direct) = &mut self.direct {
@@ -81,7 +82,7 @@ impl Engine {
         Ok(outcomes)
     }
 
-    /// Sums with gradient and normal matrix.
+    /// Computes χ², penalty, gradient and normal matrix at a point in `u`; the result of the last point is cached.
     pub fn linearise(&mut self, task: &Task, point: &[f64]) -> Result<&Outcome> {
         if self.last_sums.as_ref().is_none_or(|(last, _)| last != point) {
             self.counts.1 += 1;
@@ -97,7 +98,7 @@ impl Engine {
         }
     }
 
-    /// Residuals and their Jacobian.
+    /// Computes the residuals and their Jacobian at a point in `u`; the result of the last point is cached.
     pub fn rows(&mut self, task: &Task, point: &[f64]) -> Result<&Rows> {
         if self.arms.is_empty() {
             return Err(Error::Usage("residuals of an estimator that is not least squares".into()));
@@ -121,7 +122,7 @@ impl Engine {
 }
 
 impl Side {
-    /// Evaluates points of the spectrum.
+    /// Evaluates the objective at all of these points in `u` together on the device.
     fn outcomes(&mut self, job: &Job, points: &[&[f64]]) -> Result<Vec<Outcome>> {
         let batch = members(job, points, !self.loaded);
         pollster::block_on(async {
@@ -139,7 +140,8 @@ impl Side {
         })
     }
 
-    /// Buffers at one point. The member stays active, so that the next evaluation loads anew.
+    /// Evaluates one point in `u`, and returns the contents of these buffers of the device. The member stays active, so
+    /// that the next evaluation loads anew.
     fn rows(&mut self, job: &Job, point: &[f64], buffers: &[BufferId]) -> Result<Vec<Vec<f64>>> {
         self.loaded = false;
         pollster::block_on(self.population.load(&members(job, &[point], true)))?;
@@ -147,7 +149,7 @@ impl Side {
     }
 }
 
-/// Points of a spectrum, with its data or without.
+/// Returns the batch to load on the device: one member per point in `u`, with the spectrum's data only if `data`.
 fn members(job: &Job, points: &[&[f64]], data: bool) -> Batch {
     let count = job.recording.parameters.len();
     Batch {

@@ -18,40 +18,40 @@ use popfit::{Error, Result};
 pub struct Problems(Vec<Task>);
 
 impl Problems {
-    /// Curves of a fitter: its model, device, bounds, held parameters, priors and estimator. A curve that cannot be
-    /// fitted is an error, and so are tied parameters: put their expressions into the formula.
+    /// Makes a problem of each curve, with the fitter's model, device, bounds, held parameters, priors and estimator. A
+    /// curve that cannot be fitted is an error, and so are tied parameters: put their expressions into the formula.
     pub fn of_curves(fitter: &CurveFitter, curves: &Curves) -> Result<Problems> {
         Ok(Problems(Task::of_curves(fitter, curves)?))
     }
 
-    /// Spectra of a fitter: its model, device and precision. Each starts where the first guess is best. A spectrum that
-    /// cannot be fitted is an error.
+    /// Makes a problem of each spectrum, with the fitter's model, device and precision. Each starts where the first
+    /// guess is best. A spectrum that cannot be fitted is an error.
     pub fn of_spectra(fitter: &SpectralFitter, spectra: &Spectra) -> Result<Problems> {
         Ok(Problems(Task::of_spectra(fitter, spectra)?))
     }
 
-    /// Returns how many there are.
+    /// Returns the number of problems.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there are no problems.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Number `index` on its device, with buffers of its own there.
+    /// Makes the problem with this index ready to be solved, with memory of its own on the device.
     pub fn problem(&self, index: usize) -> Result<Problem> {
         let task = self.task(index)?.clone();
         Ok(Problem { engine: Mutex::new(Engine::new(&task)?), task })
     }
 
-    /// Returns the start of each problem, in the parameters' units: (problems, parameters).
+    /// Returns the starting point of each problem, one after another, in the parameters' units: (problems, parameters).
     pub fn starts(&self) -> Vec<f64> {
         self.0.iter().flat_map(|task| physical(task, &task.linearise.batch.starts)).collect()
     }
 
-    /// The same problems from other starts, (problems, parameters) in the parameters' units.
+    /// Replaces the starting points of all problems, given in the parameters' units: (problems, parameters).
     pub fn with_starts(mut self, starts: &[f64]) -> Result<Problems> {
         let expected: usize = self.0.iter().map(|task| task.parameters.len()).sum();
         if starts.len() != expected {
@@ -69,6 +69,7 @@ impl Problems {
         Ok(self)
     }
 
+    /// Returns the data of the problem with this index; fails beyond the last one.
     fn task(&self, index: usize) -> Result<&Task> {
         let none = || Error::Usage(format!("no problem {index} among {}", self.len()));
         self.0.get(index).ok_or_else(none)
@@ -85,7 +86,8 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Takes another of `problems`, on the buffers that this one has. `problems` must be those that it came from.
+    /// Replaces this problem by the one with this index in `problems`, of the same fitter, and reuses its device
+    /// memory. `problems` must be those that it came from.
     pub fn turn_to(&mut self, problems: &Problems, index: usize) -> Result<()> {
         let task = problems.task(index)?;
         if !std::sync::Arc::ptr_eq(&task.linearise.recording, &self.task.linearise.recording) {
@@ -96,48 +98,48 @@ impl Problem {
         Ok(())
     }
 
-    /// Names, in the order of every vector.
+    /// Returns the parameters' names, in the order that all vectors of parameters have.
     pub fn parameters(&self) -> Vec<String> {
         self.task.parameters.iter().map(|p| p.name.clone()).collect()
     }
 
-    /// Returns the point at which popfit would start, in `u`.
+    /// Returns the point at which popfit would start, in scaled parameters `u`.
     pub fn start(&self) -> Vec<f64> {
         self.task.linearise.batch.starts.clone()
     }
 
-    /// Lower and upper bounds in `u`; 1e30 is none.
+    /// Returns the (lower, upper) bounds of each scaled parameter `u`; ±1e30 means no bound.
     pub fn bounds(&self) -> (Vec<f64>, Vec<f64>) {
         (self.task.linearise.batch.lower.clone(), self.task.linearise.batch.upper.clone())
     }
 
-    /// `u` in the parameters' units.
+    /// Converts scaled parameters `u` to the parameters' own units.
     pub fn physical(&self, u: &[f64]) -> Vec<f64> {
         physical(&self.task, u)
     }
 
-    /// The inverse of [`physical`](Self::physical).
+    /// Converts parameters from their own units to `u`, the inverse of [`physical`](Self::physical).
     pub fn scaled(&self, physical: &[f64]) -> Vec<f64> {
         scaled(&self.task, physical)
     }
 
-    /// Weighted residuals model − data (n). [`Error::Usage`] when the estimator is not least squares. Their squares sum
-    /// to χ² and what priors and hulls add.
+    /// Returns the weighted residuals (model − data) / error at `u`, then a row per prior and training hull.
+    /// [`Error::Usage`] when the estimator is not least squares. Their squares sum to χ² and what priors and hulls add.
     pub fn residuals(&self, u: &[f64]) -> Result<Vec<f64>> {
         self.check(u)?;
         let residual = self.engine().rows(&self.task, u)?.residual.clone();
         self.check_model().map(|()| residual)
     }
 
-    /// Derivatives of the residuals by `u` (n, P), column after column. With a continuum it is variable projection's
-    /// Jacobian in Kaufman's form.
+    /// Returns the derivatives of the residuals by `u`, (residuals, parameters), one column after another. With a
+    /// continuum it is variable projection's Jacobian in Kaufman's form.
     pub fn jacobian_columns(&self, u: &[f64]) -> Result<Vec<f64>> {
         self.check(u)?;
         let jacobian = self.engine().rows(&self.task, u)?.jacobian.clone();
         self.check_model().map(|()| jacobian)
     }
 
-    /// χ² with priors and hulls, without ln det C, and its gradient −2 Jᵀr, 0 by held parameters, of one linearisation.
+    /// Returns χ² with priors and hulls, without ln det C, and its gradient by `u`, which is 0 for held parameters.
     /// Anywhere, bounds or not.
     pub fn cost_and_gradient(&self, u: &[f64]) -> Result<(f64, Vec<f64>)> {
         self.check(u)?;
@@ -149,22 +151,19 @@ impl Problem {
         Ok((sums.chi2 + sums.penalty, (0..lower.len()).map(slope).collect()))
     }
 
-    /// Points of which the value was computed, and points that were linearised, since the problem was made or turned to
-    /// another.
+    /// Returns (points evaluated, points linearised) since the problem was made or turned to another one.
     pub fn evaluations(&self) -> (u64, u64) {
         self.engine().counts
     }
 
-    /// Additions and multiplications of one evaluation, or linearisation: those of matrix products and of sums over
-    /// pixels.
+    /// Returns how many additions and multiplications an evaluation takes (a linearisation, if `derivatives`), roughly.
     pub fn operations(&self, derivatives: bool) -> f64 {
         let job = if derivatives { &self.task.linearise } else { &self.task.evaluate };
         let sums = |stage: &&Stage| matches!(stage, Stage::Product(_) | Stage::Continuum(_) | Stage::Normal(_));
         job.recording.stages.iter().filter(sums).map(|stage| stage.cost(job.recording.declared()).operations).sum()
     }
 
-    /// The objective at many points, in as few dispatches as the device allows; ∞ outside the bounds and where it is
-    /// not finite.
+    /// Returns the objective at each point in `u`, computed together; ∞ outside the bounds and where it is not finite.
     fn objectives(&self, points: &[&[f64]]) -> Result<Vec<f64>> {
         points.iter().try_for_each(|u| self.check(u))?;
         let inside: Vec<&[f64]> = points.iter().copied().filter(|u| self.contains(u)).collect();
@@ -175,18 +174,20 @@ impl Problem {
         Ok(points.iter().map(value).collect())
     }
 
-    /// Returns the objective: χ² and penalties, and what marginalisation adds; infinite where it is not finite.
+    /// Returns χ² + penalty, plus the marginalisation's terms if there is one; ∞ if that is not finite.
     fn objective(&self, outcome: &Outcome) -> f64 {
         let marginal = if self.task.evaluate.recording.marginalise { outcome.ln_det + self.task.constant } else { 0.0 };
         let value = outcome.chi2 + outcome.penalty + marginal;
         if value.is_finite() { value } else { f64::INFINITY }
     }
 
+    /// Returns whether the point `u` is inside the bounds.
     fn contains(&self, u: &[f64]) -> bool {
         let batch = &self.task.linearise.batch;
         u.iter().zip(batch.lower.iter().zip(&batch.upper)).all(|(u, (low, high))| u >= low && u <= high)
     }
 
+    /// Fails if `u` does not have as many numbers as the problem has parameters.
     fn check(&self, u: &[f64]) -> Result<()> {
         let count = self.task.parameters.len();
         if u.len() == count {
@@ -196,21 +197,24 @@ impl Problem {
         Err(Error::ShapeMismatch { what: "parameters".into(), message })
     }
 
-    /// [`Error::Model`] when the user's model has failed.
+    /// Returns [`Error::Model`] if the user's model function has failed since the last call.
     fn check_model(&self) -> Result<()> {
         let failure = self.task.take_failure();
         failure.map_or(Ok(()), |text| Err(Error::Model(text)))
     }
 
+    /// Locks what evaluates the problem, also after another thread has panicked while it held the lock.
     fn engine(&self) -> MutexGuard<'_, Engine> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// Converts scaled parameters `u` to the parameters' own units: origin + scale × u.
 fn physical(task: &Task, u: &[f64]) -> Vec<f64> {
     task.parameters.iter().zip(u).map(|(p, u)| p.origin + p.scale * u).collect()
 }
 
+/// Converts parameters from their own units to scaled ones: u = (x − origin) / scale.
 fn scaled(task: &Task, physical: &[f64]) -> Vec<f64> {
     task.parameters.iter().zip(physical).map(|(p, x)| (x - p.origin) / p.scale).collect()
 }

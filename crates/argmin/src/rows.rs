@@ -12,7 +12,7 @@ use popfit::low_level::kernels::prior::prior;
 use popfit::low_level::kernels::product::Packed;
 use popfit::low_level::recording::{BufferId, Prior, Stage, Values};
 
-/// Returns the numbers that one spectrum brings to a buffer; none for a buffer of indices.
+/// Returns the data that one spectrum puts into a buffer, as f64; empty for a buffer of indices or without data.
 pub(super) fn values(job: &Job, id: BufferId) -> Vec<f64> {
     let block = job.batch.blocks.iter().find(|(other, _)| *other == id);
     block.map_or_else(Vec::new, |(_, values)| match values {
@@ -43,10 +43,12 @@ pub(super) struct Arm {
 }
 
 impl Arm {
+    /// Returns the constants (data, weights, continuum basis) of every arm of the job.
     pub fn all(job: &Job) -> Vec<Arm> {
         job.recording.stages.iter().filter_map(|stage| Arm::new(job, stage)).collect()
     }
 
+    /// Returns an arm's constants if this stage compares its model with data by least squares; `None` for other stages.
     fn new(job: &Job, stage: &Stage) -> Option<Arm> {
         let Stage::Normal(normal) = stage else { return None };
         let values = |id| values(job, id);
@@ -76,13 +78,13 @@ impl Arm {
         })
     }
 
-    /// Returns the buffers that are read from the device.
+    /// Returns the buffers that are read back from the device: the arm's model, and the solution of its continuum.
     pub fn buffers(&self) -> Vec<BufferId> {
         std::iter::once(self.model).chain(self.solution).collect()
     }
 
-    /// Appends the arm's residuals, and fills its rows of the Jacobian's columns of length `n` from there on.
-    /// `solution` is what [`Continuum`](popfit::low_level::recording::Continuum) writes.
+    /// Appends the arm's residuals, and adds its rows to the Jacobian, whose columns have length `n`. `solution` is
+    /// what [`Continuum`](popfit::low_level::recording::Continuum) writes.
     fn fill(&self, model: &[f64], solution: &[f64], n: usize, residual: &mut Vec<f64>, jacobian: &mut [f64]) {
         let (first, count) = (residual.len(), self.used.len());
         let mut continuum = vec![if self.terms == 0 { 1.0 } else { 0.0 }; count];
@@ -108,7 +110,8 @@ impl Arm {
         }
     }
 
-    /// J − S C⁻¹ SᵀJ with S = slope · basis and C = L Lᵀ.
+    /// Subtracts from the Jacobian's columns what the continuum can fit: J − S C⁻¹ SᵀJ with S = slope · basis, C = L
+    /// Lᵀ.
     fn project(&self, slope: &[f64], factor: &[f64], columns: &mut [f64]) {
         let (n, terms) = (self.used.len(), self.terms);
         let by_slope = |columns: &[f64]| -> Vec<f64> {
@@ -135,7 +138,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// `seen` are the arms' buffers at `point`.
+    /// Returns the residuals and the Jacobian at `point` from what was read back of the arms' buffers, `seen`.
     pub fn new(job: &Job, arms: &[Arm], seen: &[Vec<f64>], point: &[f64]) -> Rows {
         let extra = penalty_rows(job, point);
         let n = arms.iter().map(|arm| arm.used.len()).sum::<usize>() + extra.len();
@@ -154,7 +157,7 @@ impl Rows {
     }
 }
 
-/// Rows of priors, then one of each hull: zeros inside.
+/// Returns (residual, its row of the Jacobian) of each prior, then of each training hull, 0 inside the hull.
 fn penalty_rows(job: &Job, point: &[f64]) -> Vec<(f64, Vec<f64>)> {
     let (mean, weight) = (&job.batch.prior_mean, &job.batch.prior_weight);
     let count = point.len();

@@ -55,7 +55,7 @@ struct Report {
     rows: Vec<Row>,
 }
 
-/// Runs every solver on every workload, prints tables, the machine and the versions, writes the file.
+/// Times every solver on every workload and device; prints tables, the machine and versions, and writes a JSON file.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     // before the run, which would be in vain
     let create = |path: &PathBuf| OutputFile::create(path, arguments.overwrite);
@@ -113,12 +113,12 @@ const EXPLANATION: &str = "\nreached: share of the fits within 1e-3 of the lowes
 const QUICK: &str = "--quick: that all of it runs. Its fits are too few, and its times too short, for ratios: these \
     are those of the full run.";
 
-/// Tells those who wait what is timed now: all of it takes a quarter of an hour.
+/// Prints on standard error what is timed now, as all of it takes a quarter of an hour.
 fn tell(workload: &Workload, solver: &str, pool: &ThreadPool) {
     let _ = writeln!(std::io::stderr(), "{}: {solver}, {} threads", workload.name(), pool.current_num_threads());
 }
 
-/// The adapters that take part.
+/// Returns the GPUs to measure: the one named (none for `cpu`), else all that are not software.
 fn gpus(named: Option<&str>) -> Result<Vec<Device>, Failure> {
     if let Some(name) = named {
         return Ok(if name == "cpu" { Vec::new() } else { vec![name.parse::<Device>()?] });
@@ -131,12 +131,13 @@ fn gpus(named: Option<&str>) -> Result<Vec<Device>, Failure> {
     Ok(hardware.iter().map(|d| d.selector.parse::<Device>()).collect::<Result<_, _>>()?)
 }
 
+/// Returns a pool of this many threads; 0 means one for each core.
 fn pool(threads: usize) -> Result<ThreadPool, Failure> {
     let built = ThreadPoolBuilder::new().num_threads(threads).build();
     built.map_err(|error| Failure::running(Error::Usage(format!("threads: {error}"))))
 }
 
-/// Judges all answers by the best of them.
+/// Returns each run's table row, its answers compared with the best answer that any run or the reference found.
 fn rows(workload: &Workload, runs: Vec<Run>) -> popfit::Result<Vec<Row>> {
     let mut objectives = Vec::with_capacity(runs.len() + 1);
     for run in &runs {
@@ -149,6 +150,7 @@ fn rows(workload: &Workload, runs: Vec<Run>) -> popfit::Result<Vec<Row>> {
     Ok(pairs.map(|(run, found)| Row::new((workload.name(), workload.fits()), run, found, &best)).collect())
 }
 
+/// Prints a workload's description and a table with a row per run.
 fn print_rows(rows: &[Row], workload: &Workload) {
     let head = ["solver", "device", "fits", "fits/s", "evaluations", "reached", "median gap", "to 99 %", "GF/s"];
     let mut table = vec![cells(head)];
@@ -169,7 +171,7 @@ fn print_rows(rows: &[Row], workload: &Workload) {
     print(&table);
 }
 
-/// Writes a report as JSON.
+/// Writes a report to the file as JSON.
 pub fn write(file: OutputFile, report: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(report).map_err(|error| Failure::usage(error.to_string()))?;
     file.write(text).map_err(Failure::running)

@@ -35,6 +35,7 @@ pub struct Gauss {
 impl Gauss {
     pub const POINTS: usize = SIDE * SIDE;
 
+    /// Makes `count` noisy Gauss functions on 5 × 5 pixels, and a start for each, from fixed random numbers.
     pub fn new(count: usize) -> Result<Gauss> {
         let order: Vec<usize> = formula()?.parameters().iter().map(|name| place(name)).collect();
         let mut random = Sequence(11);
@@ -57,23 +58,24 @@ impl Gauss {
         Ok(gauss)
     }
 
-    /// The first `count`, in parts.
+    /// Returns the first `count` curves, in parts that one call can fit.
     fn cut(&self, count: usize) -> Vec<Curves<'static>> {
         let part = |start| curves(&self.y, &self.sigma, &self.starts, start..(start + CHUNK).min(count));
         (0..count).step_by(CHUNK).map(part).collect()
     }
 
+    /// Returns the number of curves.
     pub fn len(&self) -> usize {
         self.starts.len() / PARAMETERS
     }
 
-    /// Describes the data in words.
+    /// Returns a description of the data.
     pub fn data(&self) -> String {
         let peers = self.problems.len();
         format!("Gauss functions of 5 parameters on 5 × 5 pixels; peers take part in the first {peers}")
     }
 
-    /// The first `count`; `polish`: to the last digit.
+    /// Fits the first `count` curves, to the last digit if `polish`; returns parameters and count of evaluations.
     pub fn fit(&self, (device, solver): (&Device, Solver), polish: bool, count: usize) -> Result<Answers> {
         let fitter = fitter(device.clone())?.solver(solver).polish(polish);
         let mut answers = Answers::default();
@@ -94,7 +96,7 @@ impl Gauss {
         Ok(answers)
     }
 
-    /// χ² of each answer; infinite without one.
+    /// Returns χ² of each answer (fitted parameters), ∞ for one without all parameters.
     pub fn judge(&self, answers: &[Vec<f64>]) -> Vec<f64> {
         let chi2 = |(k, answer): (usize, &Vec<f64>)| {
             if answer.len() != PARAMETERS {
@@ -110,11 +112,12 @@ impl Gauss {
     }
 }
 
+/// Returns the built-in two-dimensional Gauss function.
 fn formula() -> Result<Formula> {
     Formula::builtin("gauss2d")
 }
 
-/// With bounds, which the swarm needs.
+/// Returns a fitter of the Gauss function on this device, with bounds, which the particle swarm needs.
 fn fitter(device: Device) -> Result<CurveFitter> {
     let fitter = CurveFitter::new(formula()?, device)
         .bounds("a", 1.0, 5000.0)
@@ -125,7 +128,7 @@ fn fitter(device: Device) -> Result<CurveFitter> {
     Ok(fitter)
 }
 
-/// Some of the curves.
+/// Returns the curves with indices in `range`, with their errors and starts.
 fn curves(y: &[f64], sigma: &[f64], starts: &[f64], range: std::ops::Range<usize>) -> Curves<'static> {
     let part = |values: &[f64], width: usize| values[range.start * width..range.end * width].to_vec();
     let coordinate = |pick: fn(usize) -> usize| (0..Gauss::POINTS).map(move |j| pick(j) as f64);
@@ -133,11 +136,13 @@ fn curves(y: &[f64], sigma: &[f64], starts: &[f64], range: std::ops::Range<usize
     Curves::on_common_grid(x, part(y, Gauss::POINTS), part(starts, PARAMETERS)).sigma(part(sigma, Gauss::POINTS))
 }
 
-/// The place in [`TRUTH`] of a parameter of the formula.
+/// Returns the index in [`TRUTH`] of the parameter with this name.
 fn place(name: &str) -> usize {
     ["a", "x0", "y0", "s", "c"].iter().position(|other| *other == name).unwrap_or(0)
 }
 
+/// Returns the parameters moved at random: the centre by fractions of a pixel, the others in proportion to their
+/// values.
 fn scattered(centre: &[f64; PARAMETERS], random: &mut Sequence) -> [f64; PARAMETERS] {
     let mut out = *centre;
     for (p, x) in out.iter_mut().enumerate() {
@@ -147,6 +152,7 @@ fn scattered(centre: &[f64; PARAMETERS], random: &mut Sequence) -> [f64; PARAMET
     out
 }
 
+/// Returns the Gauss function with parameters (amplitude, centre, width, offset) at pixel `j`, counted row by row.
 fn value(&[a, x0, y0, s, b]: &[f64; PARAMETERS], j: usize) -> f64 {
     let (x, y) = ((j % SIDE) as f64 - x0, (j / SIDE) as f64 - y0);
     a * (-(x * x + y * y) / (2.0 * s * s)).exp() + b

@@ -7,7 +7,7 @@ use popfit::Device;
 /// Crates whose versions are told.
 const CRATES: [&str; 5] = ["popfit", "argmin", "argmin-math", "levenberg-marquardt", "wgpu"];
 
-/// Processor, threads and devices.
+/// Returns a line that names the processor, its number of threads, and these devices.
 pub fn machine(devices: &[Device]) -> String {
     let file = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = file.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
@@ -16,7 +16,7 @@ pub fn machine(devices: &[Device]) -> String {
     format!("{processor}, {} threads{gpus}", rayon::current_num_threads())
 }
 
-/// Returns the versions of the crates that are compared, from the lock file that the program was built beside.
+/// Returns the versions of popfit and the crates it is compared with, by name, as `Cargo.lock` had them at the build.
 pub fn versions() -> BTreeMap<String, String> {
     let lock: toml::Table = include_str!("../../../Cargo.lock").parse().unwrap_or_default();
     let packages = lock.get("package").and_then(|p| p.as_array()).into_iter().flatten();

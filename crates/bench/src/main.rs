@@ -33,6 +33,7 @@ enum Command {
     Nist(nist::Arguments),
 }
 
+/// Runs the benchmark with the arguments of the process.
 fn main() -> ExitCode {
     popfit_cli::execute("popfit-bench", Arguments::try_parse(), |arguments| match arguments.command {
         Some(Command::Nist(arguments)) => nist::run(&arguments),

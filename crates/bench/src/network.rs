@@ -13,7 +13,7 @@ const STEP: f64 = 1.3e-4;
 /// Lines are about this many pixels wide.
 const WIDTH: f64 = 4.0;
 
-/// Makes exp of a SiLU network; labels are scaled as they are, trained in ±1.
+/// Returns an emulator with random weights, of this many labels and pixels, to measure speed with.
 pub fn network(labels: usize, pixels: usize) -> Result<Emulator> {
     let mut random = Sequence(5);
     let sizes = [&[labels], &HIDDEN[..], &[pixels]].concat();
@@ -28,6 +28,7 @@ pub fn network(labels: usize, pixels: usize) -> Result<Emulator> {
     Emulator::from_layers(network)
 }
 
+/// Returns a network layer with random weights and biases; the last one's weights are smoothed over pixels.
 fn layer(inputs: usize, outputs: usize, is_last: bool, random: &mut Sequence) -> Layer {
     let size = (1.5 / inputs as f64).sqrt();
     let mut weight: Vec<f64> = (0..inputs * outputs).map(|_| size * random.normal()).collect();
@@ -39,7 +40,8 @@ fn layer(inputs: usize, outputs: usize, is_last: bool, random: &mut Sequence) ->
     Layer::new(narrow(&weight), narrow(&bias))
 }
 
-/// Rows (pixels, inputs) averaged with their neighbours, so that the output has lines, and made half as large.
+/// Averages each row (a pixel's weights) with its neighbours' and halves it, so that spectra have lines several pixels
+/// wide.
 fn smooth(rows: &[f64], inputs: usize) -> Vec<f64> {
     const REACH: i32 = 15;
     let taps: Vec<f64> = (-REACH..=REACH).map(|k| (-0.5 * (f64::from(k) / WIDTH).powi(2)).exp()).collect();

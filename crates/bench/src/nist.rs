@@ -38,7 +38,7 @@ struct End {
     status: Status,
 }
 
-/// Prints digits by problem and start, how many runs each solver solves, and how they ended.
+/// Fits NIST's problems; prints the correct digits by problem, start and solver, and how the runs ended.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let devices = match &arguments.device {
         Some(name) => vec![name.parse::<Device>()?],
@@ -72,7 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The ways to solve them on one device.
+/// Returns the ways (solver and settings) in which the problems are solved on this device.
 fn ways(device: &Device) -> Vec<Way> {
     let lm: Solver = CurveFitter::LEVENBERG_MARQUARDT.into();
     let way = |name, polish| Way { name, device: device.clone(), solver: lm, differences: false, polish };
@@ -86,7 +86,7 @@ fn ways(device: &Device) -> Vec<Way> {
     ]
 }
 
-/// Every problem from its first and its second start.
+/// Solves every problem in this way, from its first and from its second start, and returns how each run ended.
 fn column(way: &Way, problems: &[Problem]) -> popfit::Result<Vec<End>> {
     let mut column = Vec::with_capacity(2 * problems.len());
     for problem in problems {
@@ -102,7 +102,7 @@ fn column(way: &Way, problems: &[Problem]) -> popfit::Result<Vec<End>> {
     Ok(column)
 }
 
-/// The last rows: runs solved, standard deviations that are right, and runs by status, successes first.
+/// Returns the table's last rows: runs solved, standard errors that are right, and runs by status.
 fn totals(columns: &[Vec<End>]) -> Vec<Vec<String>> {
     let row = |name: &str, counts: &dyn Fn(&End) -> bool| {
         let count =

@@ -41,6 +41,7 @@ impl Peer {
     pub const ALL: [Peer; 6] =
         [Peer::RustCv, Peer::GaussNewton, Peer::Lbfgs, Peer::NelderMead, Peer::Swarm, Peer::SwarmInBulk];
 
+    /// Returns the solver's name for tables.
     pub fn name(self) -> &'static str {
         match self {
             Peer::NelderMead => "argmin nelder-mead",
@@ -52,7 +53,8 @@ impl Peer {
         }
     }
 
-    /// Returns the point at which the solver ends, in `u`. `None`: it gave up without an answer.
+    /// Solves a problem of this many data points; returns the point in `u` where it ends, `None` if argmin's solver
+    /// failed.
     pub fn solve(self, problem: &Problem, points: usize) -> Option<Vec<f64>> {
         match self {
             Peer::NelderMead => nelder_mead(problem).ok(),
@@ -65,6 +67,7 @@ impl Peer {
     }
 }
 
+/// Returns the error that a solver ended without a solution.
 fn missing() -> Error {
     Error::msg("no solution")
 }
@@ -91,6 +94,7 @@ impl CostFunction for Costs<'_> {
     }
 }
 
+/// Solves a problem by argmin's Nelder–Mead; returns the best point in `u`.
 fn nelder_mead(problem: &Problem) -> Result<Vec<f64>, Error> {
     let (start, (_, upper)) = (problem.start(), problem.bounds());
     let mut simplex = vec![start.clone()];
@@ -105,6 +109,7 @@ fn nelder_mead(problem: &Problem) -> Result<Vec<f64>, Error> {
     run.state.get_best_param().cloned().ok_or_else(missing)
 }
 
+/// Solves a problem by argmin's particle swarm, evaluating all particles together if `in_bulk`; returns the best `u`.
 fn swarm(problem: &Problem, in_bulk: bool) -> Result<Vec<f64>, Error> {
     let solver = ParticleSwarm::new(problem.bounds(), PARTICLES).with_rng_generator(StdRng::seed_from_u64(3));
     let run =
@@ -119,10 +124,12 @@ struct Matrices<'a> {
 }
 
 impl Matrices<'_> {
+    /// Returns the residuals at `u` as a vector.
     fn residual(&self, u: &DVector<f64>) -> popfit::Result<DVector<f64>> {
         Ok(DVector::from_vec(self.problem.residuals(u.as_slice())?))
     }
 
+    /// Returns the Jacobian of the residuals at `u` as a matrix.
     fn derivatives(&self, u: &DVector<f64>) -> popfit::Result<DMatrix<f64>> {
         let columns = self.problem.jacobian_columns(u.as_slice())?;
         Ok(DMatrix::from_vec(columns.len() / u.len(), u.len(), columns))
@@ -147,6 +154,7 @@ impl Jacobian for Matrices<'_> {
     }
 }
 
+/// Solves a problem of this many data points by argmin's Gauss–Newton; returns the best point in `u`.
 fn gauss_newton(problem: &Problem, points: usize) -> Result<Vec<f64>, Error> {
     let start = DVector::from_vec(problem.start());
     // its cost is the root of ours, which is about one a point
@@ -164,7 +172,7 @@ struct Whitened<'a> {
 }
 
 impl Whitened<'_> {
-    /// The objective and its gradient by `u`; an error once there were too many.
+    /// Returns objective and gradient by `u` at a scaled point; fails once too many evaluations were made.
     fn evaluate(&self, x: &[f64]) -> Result<(f64, Vec<f64>), Error> {
         self.left.set(self.left.get().checked_sub(1).ok_or_else(|| Error::msg("too many evaluations"))?);
         let u: Vec<f64> = x.iter().zip(&self.scale).map(|(x, s)| x / s).collect();
@@ -191,6 +199,7 @@ impl Gradient for Whitened<'_> {
     }
 }
 
+/// Solves a problem by argmin's L-BFGS in parameters scaled by the Jacobian's column norms; returns the best `u`.
 fn lbfgs(problem: &Problem) -> Result<Vec<f64>, Error> {
     let start = problem.start();
     let columns = problem.jacobian_columns(&start)?;
@@ -226,6 +235,8 @@ impl LeastSquaresProblem<f64, Dyn, Dyn> for Matrices<'_> {
     }
 }
 
+/// Solves a problem of this many data points by the crate `levenberg-marquardt`; returns the point in `u` where it
+/// ends.
 fn rust_cv(problem: &Problem, points: usize) -> Option<Vec<f64>> {
     let relative = TOLERANCE / points as f64;
     let solver = LevenbergMarquardt::new().with_ftol(relative).with_xtol(relative).with_gtol(relative);

@@ -28,7 +28,7 @@ const FIRST: usize = 16;
 /// popfit may take this many times the budget for all fits; a solver that would take longer does fewer.
 const PATIENCE: f64 = 10.0;
 
-/// popfit over all fits that it has time for, as often as `budget` allows.
+/// Times popfit on as many of the workload's fits as `budget` allows, repeatedly until it is spent.
 pub fn popfit(
     workload: &Workload,
     (name, solver): (&'static str, Solver),
@@ -75,8 +75,8 @@ struct Fit {
     counts: (u64, u64),
 }
 
-/// A peer over as many fits as `budget` allows, one fit a thread at a time. Making buffers and loading a fit's data are
-/// not timed.
+/// Times another crate's solver on as many fits as `budget` allows, one fit at a time on each thread. Making buffers
+/// and loading a fit's data are not timed.
 pub fn peer(workload: &Workload, peer: Peer, pool: &ThreadPool, budget: Duration) -> Result<Run> {
     let problems = workload.problems();
     let (next, begin) = (AtomicUsize::new(0), Instant::now());
@@ -124,6 +124,7 @@ pub fn peer(workload: &Workload, peer: Peer, pool: &ThreadPool, budget: Duration
     })
 }
 
+/// Returns the error that a thread of the benchmark panicked.
 fn panicked() -> Error {
     Error::Usage("a thread of the benchmark panicked".into())
 }

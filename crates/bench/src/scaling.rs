@@ -34,6 +34,7 @@ pub enum Axis {
 impl Axis {
     pub const ALL: [Axis; 4] = [Axis::Spectra, Axis::Starts, Axis::Pixels, Axis::Labels];
 
+    /// Returns the axis's name for tables and plots.
     pub const fn name(self) -> &'static str {
         match self {
             Axis::Spectra => "spectra",
@@ -43,6 +44,7 @@ impl Axis {
         }
     }
 
+    /// Returns the values at which the time is measured on this axis; few small ones if `quick`.
     fn values(self, quick: bool) -> &'static [usize] {
         match (self, quick) {
             (Axis::Spectra, false) => &[64, 128, 256, 512, 1024, 2048, 4096],
@@ -88,7 +90,8 @@ pub struct Outputs {
     pub json: Option<OutputFile>,
 }
 
-/// Measures every axis on every device, the CPU first; a table, a plot and a file.
+/// Measures the time per fit by spectra, starts, pixels and labels on every device; prints a table, writes plot and
+/// JSON.
 pub fn run(devices: &[Device], quick: bool, outputs: Outputs) -> std::result::Result<(), Failure> {
     let budget = Duration::from_secs_f64(if quick { 0.05 } else { 2.0 });
     let usual = if quick { 8 } else { 512 };
@@ -115,7 +118,7 @@ pub fn run(devices: &[Device], quick: bool, outputs: Outputs) -> std::result::Re
     outputs.json.map_or(Ok(()), |file| super::bench::write(file, &report))
 }
 
-/// A model of so many labels and pixels, and so many spectra.
+/// Returns a model of (labels, pixels, spectra) this size with a random network, and noisy spectra of it.
 fn spectra((labels, pixels, count): (usize, usize, usize)) -> Result<(SpectralModel, Spectra<'static>)> {
     let emulator = network(labels, pixels)?;
     let (spectra, _) = noisy_templates(&emulator, count)?;
@@ -123,7 +126,7 @@ fn spectra((labels, pixels, count): (usize, usize, usize)) -> Result<(SpectralMo
     Ok((model.build()?, spectra))
 }
 
-/// The best of the times that there is time for.
+/// Fits the spectra repeatedly until `budget` is spent, and returns the shortest time as a point of the plot.
 fn measure(
     (axis, value): (Axis, usize),
     fitter: &SpectralFitter,
@@ -156,6 +159,7 @@ fn measure(
     })
 }
 
+/// Prints a table with a row per measured point.
 fn print_points(points: &[Point]) {
     let mut table = vec![cells(["", "value", "device", "spectra", "ms/fit", "fits/s", "linearisations", "converged"])];
     for point in points {

@@ -5,7 +5,8 @@ use popfit::{OutputFile, Result};
 
 use super::scaling::{Axis, Point};
 
-/// Draws milliseconds per fit. Both axes begin at zero, except that the number of spectra goes by powers of two.
+/// Writes an SVG plot of the time per fit (ms) by the values of each axis, with a line per device. Both axes begin at
+/// zero, except that the number of spectra goes by powers of two.
 pub fn draw(file: OutputFile, points: &[Point]) -> Result<()> {
     let panel = |axis: Axis| {
         let own: Vec<&Point> = points.iter().filter(|point| point.axis == axis).collect();
@@ -14,7 +15,7 @@ pub fn draw(file: OutputFile, points: &[Point]) -> Result<()> {
     file.write(costs(&Axis::ALL.map(panel)))
 }
 
-/// Groups points by device, in the order of the points.
+/// Groups points by device: for each device's name, (value on the axis, ms per fit) of its points.
 fn lines(points: &[&Point]) -> Vec<(String, Vec<(f64, f64)>)> {
     let mut lines: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
     for point in points {

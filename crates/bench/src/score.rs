@@ -29,8 +29,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// `objectives` of the run's answers and of the best known, both in f64; the workload by its name and number of
-    /// fits.
+    /// Returns a run's table row: its speed, and how many answers have objectives near the `best` known ones.
     pub fn new((workload, fits): (&'static str, usize), run: Run, objectives: &[f64], best: &[f64]) -> Row {
         let mut gaps: Vec<f64> = objectives.iter().zip(best).map(|(found, best)| found - best).collect();
         // no answer is a gap without end
@@ -52,7 +51,7 @@ impl Row {
     }
 }
 
-/// The lowest objective of each fit among all; runs may have fewer fits than the first.
+/// Returns the lowest objective of each fit in any of the lists, which may have different lengths.
 pub fn best(objectives: &[Vec<f64>]) -> Vec<f64> {
     let count = objectives.iter().map(Vec::len).max().unwrap_or(0);
     let lowest = |k: usize| objectives.iter().filter_map(|all| all.get(k)).copied().fold(f64::INFINITY, f64::min);

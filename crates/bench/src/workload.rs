@@ -27,7 +27,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Returns the point at which each of `count` fits ends.
+    /// Splits the fitted parameters of `count` fits into a vector for each.
     pub fn by_fit(&self, count: usize) -> Vec<Vec<f64>> {
         let width = self.parameters.len() / count.max(1);
         self.parameters.chunks_exact(width.max(1)).map(<[f64]>::to_vec).collect()
@@ -54,7 +54,7 @@ pub struct Stars {
 }
 
 impl Workload {
-    /// The three of the command.
+    /// Returns the benchmark's three workloads; small ones if `quick`.
     pub fn all(quick: bool) -> Result<Vec<Workload>> {
         let counts = if quick { (64, 64, 2000) } else { (128, 512, 1_000_000) };
         Ok(vec![
@@ -64,6 +64,7 @@ impl Workload {
         ])
     }
 
+    /// Returns the workload's name for tables.
     pub fn name(&self) -> &'static str {
         match self {
             Workload::Spectra(stars) => stars.name,
@@ -71,6 +72,7 @@ impl Workload {
         }
     }
 
+    /// Returns the number of fits.
     pub fn fits(&self) -> usize {
         match self {
             Workload::Spectra(stars) => stars.spectra.len(),
@@ -78,7 +80,7 @@ impl Workload {
         }
     }
 
-    /// Describes in words what is fitted.
+    /// Returns a description of the data, with the number of fits.
     pub fn data(&self) -> String {
         let of = match self {
             Workload::Spectra(stars) => stars.data.clone(),
@@ -87,7 +89,7 @@ impl Workload {
         format!("{} fits: {of}", self.fits())
     }
 
-    /// Data points of a fit.
+    /// Returns the number of data points of a fit.
     pub fn points(&self) -> usize {
         match self {
             Workload::Spectra(stars) => stars.spectra.arms.first().map_or(1, |arm| arm.pixels),
@@ -95,7 +97,7 @@ impl Workload {
         }
     }
 
-    /// Some or all of the fits as problems for peers, who evaluate on the CPU.
+    /// Returns the fits that other crates' solvers take part in (all, or the first ones), as problems on the CPU.
     pub fn problems(&self) -> &Problems {
         match self {
             Workload::Spectra(stars) => &stars.problems,
@@ -103,7 +105,7 @@ impl Workload {
         }
     }
 
-    /// Returns how many of the first `count` fits start where an earlier one does.
+    /// Returns how many of the first `count` fits start at the same point as an earlier one.
     pub fn repeats(&self, count: usize) -> usize {
         let Workload::Spectra(stars) = self else { return 0 };
         let Stars { starts, spectra, .. } = &**stars;
@@ -113,14 +115,14 @@ impl Workload {
         count - different.len()
     }
 
-    /// popfit's own solvers: Levenberg–Marquardt as it is by default (1e-9 of the objective, tighter than the peers),
-    /// simplices with their tolerance.
+    /// Returns popfit's solvers to time, with names: Levenberg–Marquardt (default: 1e-9 of the objective, tighter than
+    /// the peers) and Nelder–Mead.
     pub fn solvers(&self) -> [(&'static str, Solver); 2] {
         let simplex = NelderMead::default().fatol(TOLERANCE);
         [("popfit lm", LevenbergMarquardt::default().into()), ("popfit nelder-mead", simplex.into())]
     }
 
-    /// The first `count` fits by popfit.
+    /// Fits the first `count` curves or spectra by popfit with this solver on this device.
     pub fn popfit(&self, device: &Device, solver: Solver, count: usize) -> Result<Answers> {
         match self {
             Workload::Spectra(stars) => stars.fit((device, solver), Precision::F32, count),
@@ -128,7 +130,7 @@ impl Workload {
         }
     }
 
-    /// The first `count` minima as well as popfit knows them: f64, and the last digit for curves.
+    /// Fits the first `count` curves or spectra as exactly as popfit can: in f64, and curves to the last digit.
     pub fn reference(&self, count: usize) -> Result<Answers> {
         let cpu = Device::cpu();
         match self {
@@ -137,7 +139,7 @@ impl Workload {
         }
     }
 
-    /// The objectives of answers in f64; infinite without an answer.
+    /// Returns the objective of each answer (fitted parameters), computed in f64; ∞ for an empty answer.
     pub fn judge(&self, answers: &[Vec<f64>]) -> Result<Vec<f64>> {
         match self {
             Workload::Spectra(stars) => stars.judge(answers),
@@ -147,7 +149,8 @@ impl Workload {
 }
 
 impl Stars {
-    /// `starts` (spectra, parameters), physical; without, where the first guess is best.
+    /// Makes a workload of spectra from `starts` (spectra, parameters) in the parameters' units, or else from first
+    /// guesses.
     fn new(
         (name, data): (&'static str, String),
         model: SpectralModel,
@@ -167,6 +170,7 @@ impl Stars {
         Ok(Stars { name, data, model, spectra: spectra.into_owned(), starts: problems.starts(), problems, judges })
     }
 
+    /// Fits the first `count` spectra from the workload's starts, and returns parameters and count of evaluations.
     fn fit(&self, (device, solver): (&Device, Solver), precision: Precision, count: usize) -> Result<Answers> {
         let fitter = SpectralFitter::new(self.model.clone(), device.clone()).solver(solver).precision(precision);
         let width = fitter.parameters().len();
@@ -175,6 +179,7 @@ impl Stars {
         Ok(Answers { parameters: table.rows().flat_map(|row| row.parameters).collect(), evaluations })
     }
 
+    /// Returns the objective of each answer in f64, with parameters moved inside the bounds; ∞ for an empty answer.
     fn judge(&self, answers: &[Vec<f64>]) -> Result<Vec<f64>> {
         let mut judge = self.judges.problem(0)?;
         let (lower, upper) = judge.bounds();
@@ -194,7 +199,7 @@ impl Stars {
     }
 }
 
-/// The reference spectra of the repository, with velocity and continuum.
+/// Returns the workload of the repository's reference spectra, at most `count`, with velocity and continuum.
 fn synb(count: usize) -> Result<Stars> {
     let words = format!("the reference spectra ({REFERENCE}), with velocity and continuum");
     let spectra = popfit_testing::fits::synb_spectra();
@@ -207,7 +212,7 @@ fn synb(count: usize) -> Result<Stars> {
     Stars::new(("synb", words), model, spectra, None)
 }
 
-/// The network alone: no velocity, no continuum, from the centre of its labels.
+/// Returns the workload of `count` noisy templates, fitted without velocity and continuum.
 fn bare_emulator(count: usize) -> Result<Stars> {
     let emulator = Emulator::open(popfit_testing::demo_emulator())?;
     let (spectra, starts) = noisy_templates(&emulator, count)?;

@@ -1,6 +1,6 @@
 //! Numbers of bytes on the command line.
 
-/// Parses a number of bytes, with K, M or G behind it.
+/// Parses a positive number of bytes from an option, such as `4096`, `512M` or `2G` (in powers of 1024).
 pub fn bytes(text: &str) -> Result<u64, String> {
     let upper = text.trim().to_uppercase();
     let suffixes = [('K', 10), ('M', 20), ('G', 30)];

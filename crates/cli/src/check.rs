@@ -22,8 +22,8 @@ pub struct Arguments {
     dry_run: dry_run::Arguments,
 }
 
-/// Prints arms, labels and parameters, then the comparison; fails when a column is off. With spectra, tries the model
-/// on them.
+/// Runs `popfit check`: prints a model's arms, labels and parameters; fails if its derivatives differ from numerical
+/// ones. With spectra, tries the model on them.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut file = open_model(&arguments.model)?;
     if let Some(arms) = arguments.dry_run.arms() {
@@ -68,7 +68,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     dry_run::run(&arguments.dry_run, &file)
 }
 
-/// Prints the model's warnings, then one for each label that has no effect on the template.
+/// Prints the model's warnings, then one for each label in `idle`, which has no effect on the template.
 fn print_warnings(warnings: &[String], idle: &[String]) {
     let idle = idle.iter().map(|name| {
         format!(
@@ -111,7 +111,7 @@ fn print_labels(model: &SpectralModel) {
     line("");
 }
 
-/// Says for each arm what becomes of fits that leave its training set.
+/// Prints for each arm what happens to fits outside the training set of its emulator.
 fn print_training_sets(model: &SpectralModel) {
     for (name, emulator) in model.arms() {
         let arm = if name.is_empty() { String::new() } else { format!("arm {name}: ") };
@@ -120,7 +120,7 @@ fn print_training_sets(model: &SpectralModel) {
     line("");
 }
 
-/// Returns lines on the labels inside hulls and on those without one.
+/// Returns text lines: which labels a hull of the training set bounds, which none does, and what follows outside.
 fn training_set(emulator: &Emulator) -> Vec<String> {
     let names =
         |axes: &[usize]| axes.iter().map(|k| emulator.labels()[*k].name.as_str()).collect::<Vec<_>>().join(", ");

@@ -34,22 +34,22 @@ pub struct Arguments {
     overwrite: bool,
 }
 
-/// Parses the option `--threshold`, a number of errors that is not negative.
+/// Parses the option `--threshold`: the largest difference that is allowed, in standard errors, at least 0.
 fn threshold(text: &str) -> Result<f64, String> {
     number(text, 0.0..=f64::MAX, "errors, a number that is not negative")
 }
 
-/// Parses the option `--share`, a number from 0 to 1.
+/// Parses the option `--share`: which share of the fits must agree, from 0 to 1.
 fn share(text: &str) -> Result<f64, String> {
     number(text, 0.0..=1.0, "a share, between 0 and 1")
 }
 
-/// Parses a number inside a range; the message says what it must be.
+/// Parses a number within a range; the error says that it is to be `what`.
 fn number(text: &str, range: RangeInclusive<f64>, what: &str) -> Result<f64, String> {
     text.parse().ok().filter(|x| range.contains(x)).ok_or_else(|| format!("it is {what}"))
 }
 
-/// Parses the option `--plot`, a path that ends in `.svg`.
+/// Parses the option `--plot`: a path that ends in `.svg`.
 fn svg(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     let is_svg = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg"));
@@ -66,20 +66,20 @@ struct Differences {
 }
 
 impl Differences {
-    /// Returns the share of differences that are at most `threshold` errors.
+    /// Returns the share (0 to 1) of the fits that differ by at most `threshold` standard errors.
     fn within(&self, threshold: f64) -> f64 {
         let close = self.sorted.partition_point(|x| *x <= threshold);
         close as f64 / self.sorted.len().max(1) as f64
     }
 
-    /// Returns the difference at this quantile, 0 to 1; NaN if there is none.
+    /// Returns the difference (in standard errors) that this share of the fits does not exceed; NaN without fits.
     fn quantile(&self, share: f64) -> f64 {
         let last = self.sorted.len().saturating_sub(1);
         self.sorted.get((last as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
     }
 }
 
-/// Returns the rows of both tables, joined by id, and by the order of equal ids.
+/// Returns pairs (row of A, row of B) with the same id; rows with equal ids are paired in their order, others left out.
 fn joined(a: &FitTable, b: &FitTable) -> Vec<(FitRow, FitRow)> {
     let key = |row: &FitRow| match &row.id {
         Id::Integer(n) => n.to_string(),
@@ -91,7 +91,8 @@ fn joined(a: &FitTable, b: &FitTable) -> Vec<(FitRow, FitRow)> {
     a.rows().filter_map(pair).collect()
 }
 
-/// Prints the comparison; exit code 1 when the tables differ by more than is allowed.
+/// Runs `popfit compare`: prints how far the fits in two tables differ; fails if they differ more than the options
+/// allow.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let plot = arguments.plot.as_ref().map(|path| OutputFile::create(path, arguments.overwrite)).transpose()?;
     let a = open_table(&arguments.a)?.read_all()?;
@@ -131,7 +132,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     verdict(arguments, &all, missing == (0, 0) && turned == 0)
 }
 
-/// Returns the differences of the parameters that both tables have, over the spectra that converged in both.
+/// Returns |A − B| / error of each common parameter, sorted, over the pairs of rows `both`, which converged in A and B.
 fn differences((a, b): (&FitTable, &FitTable), both: &[&(FitRow, FitRow)]) -> Result<Vec<Differences>, Failure> {
     let common: Vec<(usize, usize)> = (0..a.parameters().len())
         .filter_map(|p| Some((p, b.parameters().iter().position(|name| *name == a.parameters()[p])?)))
@@ -161,7 +162,8 @@ fn differences((a, b): (&FitTable, &FitTable), both: &[&(FitRow, FitRow)]) -> Re
     Ok(common.iter().map(difference).collect())
 }
 
-/// Returns whether the tables differ by more than is allowed; `same`: they have the same converged spectra.
+/// Prints `pass`, or fails if a parameter differs too much in too many fits; `same`: A and B have the same converged
+/// spectra.
 fn verdict(arguments: &Arguments, all: &[Differences], same: bool) -> Result<(), Failure> {
     match all.iter().find(|one| !one.all_undetermined && one.within(arguments.threshold) < arguments.share) {
         None if same => {
@@ -178,7 +180,7 @@ fn verdict(arguments: &Arguments, all: &[Differences], same: bool) -> Result<(),
     }
 }
 
-/// Prints a table with the quantiles of each parameter's differences and the share within the threshold.
+/// Prints for each parameter the median, 99 % and largest difference, and the share of fits within `threshold` errors.
 fn print(all: &[Differences], threshold: f64) {
     let within = format!("within {threshold}");
     let mut rows = vec![cells(["|A − B| / error of A", "fits", "median", "99 %", "largest", &within])];

@@ -24,7 +24,7 @@ pub struct ManArguments {
     overwrite: bool,
 }
 
-/// Prints the script.
+/// Prints the script that lets a shell complete the options of the command `popfit`.
 pub fn run(arguments: &Arguments, mut command: clap::Command) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "popfit", &mut script);
@@ -32,7 +32,7 @@ pub fn run(arguments: &Arguments, mut command: clap::Command) -> Result<(), Fail
     Ok(())
 }
 
-/// Writes the pages.
+/// Writes the manual pages of `popfit` and its subcommands into a folder, and prints how many.
 pub fn write_man(arguments: &ManArguments, mut command: clap::Command) -> Result<(), Failure> {
     let folder = &arguments.folder;
     std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.clone(), source })?;
@@ -51,7 +51,7 @@ pub fn write_man(arguments: &ManArguments, mut command: clap::Command) -> Result
     Ok(())
 }
 
-/// Adds a command and those below it.
+/// Appends a command and all its subcommands to `pages`, with names such as `popfit-fit`, subcommands first.
 fn collect(name: String, command: &clap::Command, pages: &mut Vec<(String, clap::Command)>) {
     for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
         collect(format!("{name}-{}", below.get_name()), below, pages);

@@ -35,7 +35,8 @@ pub struct Arguments {
     out: PathBuf,
 }
 
-/// Fits, compares, writes.
+/// Runs `popfit demo`: writes and fits the demo's spectra, prints the fits beside the true values, writes tables and a
+/// picture.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let folder = &arguments.out;
     let mut own = prepare(folder)?;
@@ -79,7 +80,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes the demo's data into its folder, if every name is free or a demo's own.
+/// Writes the demo's input files into `folder`; fails if a file of that name exists that no demo wrote.
 fn prepare(folder: &Path) -> Result<OwnFiles, Failure> {
     std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.to_path_buf(), source })?;
     let mut own = OwnFiles::open(folder)?;
@@ -154,14 +155,15 @@ fn print_run(table: &FitTable, summary: &Summary, seconds: f64, device: &str) {
     line(format_args!("device: {device}"));
 }
 
-/// Returns the row that the picture shows; `None` if no spectrum was fitted.
+/// Returns the converged fit whose signal-to-noise ratio is nearest that chosen for the picture; `None` if none
+/// converged.
 fn pictured(table: &FitTable, truth: &Truth) -> Option<FitRow> {
     let distance = |k: usize| truth.sn.get(k).map_or(f64::INFINITY, |sn| (sn - PICTURED_SN).abs());
     let fitted = (0..table.len()).filter(|&k| table.status()[k].is_success());
     fitted.min_by(|&a, &b| distance(a).total_cmp(&distance(b))).map(|k| table.row(k))
 }
 
-/// Draws one spectrum with its fit.
+/// Writes an SVG picture of a spectrum, read from the folder `data`, with its fit to `file`.
 fn draw(file: OutputFile, data: &Path, fitter: &SpectralFitter, row: &FitRow) -> Result<()> {
     let values: Vec<String> = fitter
         .parameters()
@@ -174,7 +176,7 @@ fn draw(file: OutputFile, data: &Path, fitter: &SpectralFitter, row: &FitRow) ->
     file.write(picture::spectrum(&title, &arms))
 }
 
-/// Returns a parameter's unit.
+/// Returns the unit of a parameter, such as `km/s`; empty if it has none.
 fn unit<'a>(fitter: &'a SpectralFitter, parameter: &str) -> &'a str {
     let mut labels = fitter.model().arms().flat_map(|(_, emulator)| emulator.labels());
     match parameter {
@@ -183,13 +185,13 @@ fn unit<'a>(fitter: &'a SpectralFitter, parameter: &str) -> &'a str {
     }
 }
 
-/// Returns the median, the upper one of an even number of values; NaN if there is none.
+/// Returns the median of the values (the upper middle one of an even number); NaN without values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Returns mean and standard deviation.
+/// Returns (mean, standard deviation) of the values.
 fn moments(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;

@@ -6,7 +6,7 @@ use super::Failure;
 use super::rows::{cells, print};
 use super::stdout::line;
 
-/// Prints the devices, and which one `auto` takes and why.
+/// Runs `popfit devices`: prints a table of the CPU and GPUs, and which one `--device auto` takes and why.
 pub fn run() -> Result<(), Failure> {
     let devices = Device::available();
     let mut rows = vec![cells(["--device", "name", "kind", "limits", "kernels"])];

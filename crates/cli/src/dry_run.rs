@@ -32,14 +32,13 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Returns the arms that are kept, of the model too.
+    /// Returns the names of the arms that `--arms` keeps, also in the model; `None` to keep all.
     pub fn arms(&self) -> Option<&[String]> {
         self.selection.arms.as_deref()
     }
 }
 
-/// Opens the files, prints what a run would read, use and write, fits the first spectra, and estimates how long all
-/// would take.
+/// Prints what a run would read, use and write; fits the first spectra, and estimates memory and time for all.
 pub fn run(arguments: &Arguments, file: &ModelFile) -> Result<(), Failure> {
     let device = arguments.device.parse::<Device>()?;
     if arguments.spectra.is_empty() {
@@ -84,7 +83,7 @@ struct Sample {
 }
 
 impl Sample {
-    /// Reads the first spectra of the run, at most `SAMPLE`.
+    /// Reads the first spectra of the run, at most `SAMPLE` of them, in batches.
     fn read(source: &mut FilesReader) -> Result<Sample, Failure> {
         let mut sample = Sample { batches: VecDeque::new(), count: 0, empty: source.empty() };
         while sample.count < SAMPLE
@@ -111,7 +110,7 @@ impl SpectraReader for Sample {
     }
 }
 
-/// Joins names to lines of about [`WIDTH`] characters.
+/// Joins names with commas into lines of about [`WIDTH`] characters.
 fn wrapped(names: &[String]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for name in names {
@@ -129,8 +128,7 @@ fn wrapped(names: &[String]) -> Vec<String> {
     lines
 }
 
-/// Fits the first spectra as the model file says, without options of `popfit fit`, and says how they end and how long
-/// all would take.
+/// Fits the sample of first spectra; prints how many converge, why others fail, and how long all `total` would take.
 fn try_first(fitter: &SpectralFitter, sample: &mut Sample, total: u64) -> Result<(), Failure> {
     let begin = Instant::now();
     let mut table = fitter.table();
@@ -157,7 +155,7 @@ fn try_first(fitter: &SpectralFitter, sample: &mut Sample, total: u64) -> Result
     Ok(())
 }
 
-/// Rounds a time to seconds, minutes, hours or days.
+/// Formats an estimated time in words: seconds, minutes, hours or days.
 fn words(seconds: f64) -> String {
     match seconds {
         s if s < 1.0 => "a second".into(),

@@ -114,7 +114,7 @@ pub struct Arguments {
     quiet: bool,
 }
 
-/// Parses the name of a solver.
+/// Returns the parser of the option `--solver`, with a help text for each solver's name.
 fn solver_parser() -> impl TypedValueParser<Value = Solver> {
     let meanings =
         ["Levenberg–Marquardt", "Nelder–Mead on the objective itself", "Levenberg–Marquardt, polished by Nelder–Mead"];
@@ -141,7 +141,8 @@ pub enum Scan {
     Refitted,
 }
 
-/// Fits every spectrum of the files and writes the table.
+/// Runs `popfit fit`: fits every selected spectrum of the files, and writes the result table and what else is asked
+/// for.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let opened = Instant::now();
     let targets = targets(arguments)?;
@@ -245,7 +246,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the files that the run will write; fails if one is an input or exists, before anything is read.
+/// Returns the files that the run will write; fails, before anything is read, if one is an input or must not be
+/// replaced.
 fn targets(arguments: &Arguments) -> Result<Targets, Failure> {
     let extras = Extras { format: arguments.format, report: arguments.report.as_deref(), profile: arguments.profile };
     let targets = Targets::new(&arguments.output, &extras)?;
@@ -257,13 +259,13 @@ fn targets(arguments: &Arguments) -> Result<Targets, Failure> {
     Ok(targets)
 }
 
-/// Prints lines on standard error.
+/// Prints each text as a line on standard error.
 fn say(lines: impl IntoIterator<Item = String>) {
     lines.into_iter().for_each(|line| drop(writeln!(std::io::stderr(), "{line}")));
 }
 
-/// Returns the failure of a run: bad usage if the memory that the user allows is too little. `kept` says that the
-/// journal has something of this run.
+/// Converts an error of the run to a failure with exit code and advice; `kept`: the journal has fits of it to resume
+/// from.
 fn failed(arguments: &Arguments, error: Error, kept: bool) -> Failure {
     let is_settled = !matches!(error, Error::Unsettled { .. });
     let mut failure = match (&error, arguments.memory) {
@@ -284,7 +286,7 @@ fn failed(arguments: &Arguments, error: Error, kept: bool) -> Failure {
     failure
 }
 
-/// Returns the failure of a run whose table was written but not its report.
+/// Returns the failure of a run that wrote its table but, because of `error`, not its report page.
 fn without_page(arguments: &Arguments, error: Error) -> Failure {
     let mut failure = Failure::running(error);
     let output = arguments.output.display();
@@ -345,7 +347,7 @@ fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Resu
     Ok(fitter)
 }
 
-/// Creates the report's file, and its folder if it is missing.
+/// Begins the report page `index.html` in `folder`, which is created if missing; it is written after the fits.
 fn page(folder: &Path, may_replace: impl Fn(&Path) -> bool) -> Result<ReportFile, Error> {
     if folder.is_file() {
         return Err(Error::Usage(format!("{} is a file: --report takes a folder", folder.display())));
@@ -372,12 +374,12 @@ fn about(
         .recalled(summary.fits - fitted(summary))
 }
 
-/// Returns the number of fits that this run has made, and not an earlier one.
+/// Returns how many fits this run made itself, without those that it took from an earlier run's journal.
 fn fitted(summary: &Summary) -> u64 {
     summary.by_device.iter().map(|(_, rows)| rows).sum()
 }
 
-/// Returns the line that sums up a run; its rate counts only the fits that this run has finished itself.
+/// Returns the last line of a run's output: counts by status, time, devices, and this run's own fits per second.
 fn closing(summary: &Summary, counts: &Counts, time: Duration) -> String {
     let (fits, fitted) = (summary.fits, fitted(summary));
     let ended = fitted.saturating_sub(summary.interrupted);

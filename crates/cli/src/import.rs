@@ -50,7 +50,7 @@ struct Rvspecfit {
     overwrite: bool,
 }
 
-/// Writes the export script, or imports a folder that the script has exported.
+/// Runs `popfit import rvspecfit`: writes out the Python script that exports the emulator, or runs it on a folder.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Source::Rvspecfit(arguments) = &arguments.source;
     match (&arguments.script, &arguments.folder) {
@@ -64,7 +64,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Runs the script, and reads what it wrote.
+/// Runs the export script in Python on a folder of rvspecfit, then opens and describes the emulator that it wrote.
 fn rvspecfit(arguments: &Rvspecfit, folder: &Path) -> Result<(), Failure> {
     let mut command = Command::new(&arguments.python);
     // A torch.py in the working directory is not torch.

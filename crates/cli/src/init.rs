@@ -25,7 +25,7 @@ pub struct Arguments {
     overwrite: bool,
 }
 
-/// Writes the file, and says what to do next.
+/// Runs `popfit init`: writes a model file for a survey or an emulator's file, and prints what to do next.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let file = OutputFile::create(&arguments.output, arguments.overwrite)?;
     let text = match arguments.what.as_str() {
@@ -71,7 +71,7 @@ const SETTINGS: &str = "\
 # starts = 8                  # instead of as many as compete
 ";
 
-/// Returns a model file of DESI spectra, with three arms.
+/// Returns the text of a new model file for DESI spectra, with three arms.
 fn desi() -> String {
     let mut text = String::from("# A model of DESI coadd and spectra files: three arms, fitted together.\n");
     for (arm, emulator) in DESI {
@@ -82,7 +82,7 @@ fn desi() -> String {
     [&text, arm, "\n", CONTINUUM, "\n", SPEED, "\n", SETTINGS].concat()
 }
 
-/// Returns a model file of SDSS spectra.
+/// Returns the text of a new model file for SDSS spectra.
 fn sdss() -> String {
     let arm = "\
 # A model of SDSS spec files. Each holds one spectrum; give many of them to one run.
@@ -94,7 +94,7 @@ emulator = \"sdss.safetensors\"   # yours, relative to this file
     [arm, "\n", CONTINUUM, "\n", SPEED, "\n", SETTINGS].concat()
 }
 
-/// Returns a model file of APOGEE spectra.
+/// Returns the text of a new model file for APOGEE spectra.
 fn apogee() -> String {
     let arm = "\
 # A model of APOGEE apStar and apVisit files.
@@ -117,8 +117,8 @@ marginalise = true
     [arm, "\n", velocity, "\n", SETTINGS].concat()
 }
 
-/// Returns the path by which the model file `output` names a file: relative if `path` is relative or beside the model
-/// file.
+/// Returns how the model file `output` names the file `path`: relative to its folder if `path` is relative or beside
+/// it.
 fn as_seen_from(output: &Path, path: &Path) -> PathBuf {
     let folder = output.parent().unwrap_or(Path::new(""));
     let beside = Some(folder) == path.parent();
@@ -134,7 +134,7 @@ fn as_seen_from(output: &Path, path: &Path) -> PathBuf {
     }
 }
 
-/// Returns the absolute path without `.` and `..`.
+/// Returns the path as an absolute one without `.` and `..`, links not followed; `None` without a working directory.
 fn normalised(path: &Path) -> Option<PathBuf> {
     // an empty path is the working directory
     let absolute = std::env::current_dir().ok()?.join(path);
@@ -149,7 +149,8 @@ fn normalised(path: &Path) -> Option<PathBuf> {
     Some(parts)
 }
 
-/// Returns the path from one folder to another place, both absolute; the place itself if they have no folder in common.
+/// Returns the path that leads from the folder `from` to `to`, both absolute; `to` itself if they have nothing in
+/// common.
 fn relative(from: &Path, to: &Path) -> PathBuf {
     let common = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
     if common == 0 {
@@ -159,7 +160,7 @@ fn relative(from: &Path, to: &Path) -> PathBuf {
     up.chain(to.components().skip(common)).collect()
 }
 
-/// Says what `popfit init` wants, and what it has been given instead.
+/// Returns the failure for a file that is no emulator: what `popfit init` expects, and what the file is instead.
 fn not_an_emulator(path: &Path, error: Error) -> Failure {
     let wanted = "popfit init wants desi, sdss or apogee, or the file of an emulator";
     match open_reader(path) {
@@ -178,7 +179,7 @@ fn not_an_emulator(path: &Path, error: Error) -> Failure {
     }
 }
 
-/// Returns a model file with this emulator, whose labels are listed with their training ranges.
+/// Returns the text of a new model file for the emulator at `path`, with its labels and their training ranges.
 fn of_emulator(path: &Path, output: &Path) -> Result<String, Failure> {
     if !path.exists() {
         let message = "this is neither a survey (desi, sdss, apogee) nor a file";

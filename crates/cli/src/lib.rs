@@ -95,12 +95,13 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Returns the failure of bad usage, a bad file or a bad model; nothing was written.
+    /// Returns a failure with exit code 2: bad usage, a bad file or a bad model; nothing was written.
     pub fn usage(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), code: 2 }
     }
 
-    /// Returns the failure of a run that the user stopped; its table is complete all the same.
+    /// Returns the failure (exit code 1) of a run that the user stopped, after its table was written with a row per
+    /// spectrum.
     pub fn interrupted(table: &Path) -> Failure {
         let table = table.display();
         Failure::of_the_run(format!(
@@ -108,34 +109,35 @@ impl Failure {
         ))
     }
 
-    /// Returns the failure of a run that the user stopped before its table was written; an older table stays as it was.
+    /// Returns the failure (exit code 1) of a run stopped before its table was written; `kept`: its fits so far can be
+    /// resumed.
     pub fn stopped(table: &Path, kept: bool) -> Failure {
         let more = if kept { "; what was fitted is kept beside it, and --resume goes on" } else { "" };
         let left = if table.exists() { "is as it was" } else { "was not written" };
         Failure::of_the_run(format!("interrupted; {} {left}{more}", table.display()))
     }
 
-    /// Returns the failure of a run that ended with no fit to show (exit code 3).
+    /// Returns a failure with exit code 3: the command came to its end, but there is no converged fit.
     pub fn nothing_fitted(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), code: 3 }
     }
 
-    /// Returns the failure of a run that went wrong.
+    /// Returns a failure with exit code 1: something went wrong after the command had begun its work.
     pub fn of_the_run(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), code: 1 }
     }
 
-    /// Appends text to the message.
+    /// Appends words to the failure's message.
     pub fn add(&mut self, words: &str) {
         self.message.push_str(words);
     }
 
-    /// Returns the failure that says that the two tables differ.
+    /// Returns a failure with exit code 1: `popfit compare` found that the two tables differ.
     pub fn differs(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), code: 1 }
     }
 
-    /// Returns the failure of a run that had begun: exit code 1, or 2 if the input is at fault.
+    /// Converts an error of a run that had begun: exit code 1 for device, disk or memory errors, else 2.
     pub fn running(error: Error) -> Failure {
         let of_device =
             matches!(error, Error::Device { .. } | Error::DeviceLost { .. } | Error::DeviceUntrusted { .. });
@@ -155,8 +157,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Returns the error in the command's words: with the option that allows to replace a file, and without the word
-/// `model` before the model file's name.
+/// Returns the message to print for an error: as the error says, but with command options such as `--overwrite`.
 fn in_words(error: &Error) -> String {
     match error {
         Error::OutputExists { path } => {
@@ -169,7 +170,7 @@ fn in_words(error: &Error) -> String {
     }
 }
 
-/// Opens the model file, which is the first of a command's files.
+/// Opens and parses the model file at `path`; a format error also says that the model file comes before the spectra.
 fn open_model(path: &Path) -> Result<ModelFile, Error> {
     ModelFile::open(path).map_err(|error| match error {
         Error::Format { path, offset, message } => {
@@ -180,13 +181,14 @@ fn open_model(path: &Path) -> Result<ModelFile, Error> {
     })
 }
 
-/// Runs the command with these arguments, the program's name first. Exit code 0: every spectrum has a row; 1: the run
-/// failed; 2: bad usage, file or model; 3: the run came to its end, but no fit converged.
+/// Runs the `popfit` command with these arguments, the program's name first, and returns its exit code. Exit code 0:
+/// every spectrum has a row; 1: the run failed; 2: bad usage, file or model; 3: the run came to its end, but no fit
+/// converged.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     execute("popfit", Arguments::try_parse_from(arguments), |arguments| dispatch(arguments.command))
 }
 
-/// Executes what was parsed and tells standard error what failed.
+/// Runs `command` on the parsed arguments, or prints why there are none; prints failures, returns the exit code.
 #[doc(hidden)]
 pub fn execute<A>(
     program: &str,
@@ -204,7 +206,7 @@ pub fn execute<A>(
     ExitCode::from(failures.iter().flatten().next().map_or(code, |failure| failure.code))
 }
 
-/// Prints a help text, the version, or what is wrong with the arguments. Returns the exit code.
+/// Prints what the parser answers instead of arguments (help, version, an error); returns `Ok` and the exit code.
 fn print_answer(answer: &clap::Error) -> (Result<(), Failure>, u8) {
     let printed = answer.print();
     if !answer.use_stderr() {
@@ -213,7 +215,7 @@ fn print_answer(answer: &clap::Error) -> (Result<(), Failure>, u8) {
     (Ok(()), answer.exit_code().try_into().unwrap_or(2))
 }
 
-/// Runs the subcommand that was parsed.
+/// Runs the subcommand that was given, such as `popfit fit`.
 fn dispatch(command: Command) -> Result<(), Failure> {
     match command {
         Command::Demo(arguments) => demo::run(&arguments),

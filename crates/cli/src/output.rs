@@ -30,7 +30,7 @@ pub enum Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    /// Checks the place and the layout before anything is fitted.
+    /// Begins the result file of `popfit fit` in this format, before anything is fitted; fails if it cannot be written.
     pub fn create(
         format: Format,
         path: &Path,
@@ -47,8 +47,8 @@ impl<'a> Output<'a> {
         })
     }
 
-    /// Completes the result, of whose rows each device made some. The journal learns of the files before they have
-    /// their names.
+    /// Completes the result file and gives it its name; `by_rows` (device, count) says which device made which rows.
+    /// The journal learns of the files before they have their names.
     pub fn finish(self, by_rows: &[(String, u64)], journal: &mut Journal) -> Result<()> {
         match self {
             Output::Table(mut table) => {

@@ -20,7 +20,8 @@ pub struct OwnFiles {
 }
 
 impl OwnFiles {
-    /// Reads the folder's list. Refuses a list that is none of a demo's.
+    /// Reads the list, kept in the demo's folder, of files that a demo wrote; it is empty if there is none. Refuses a
+    /// list that is none of a demo's.
     pub fn open(folder: &Path) -> Result<OwnFiles, Failure> {
         let path = folder.join(LIST);
         let has_list = path.is_file();
@@ -35,8 +36,9 @@ impl OwnFiles {
         }
     }
 
-    /// Returns whether a demo's file of this name is there, to be replaced. Refuses any other file. A demo that was
-    /// killed has not written its list, so a file with the bytes `contents` is a demo's own, too.
+    /// Returns true if the file exists and a demo wrote it (or it has these contents), false if none exists; else
+    /// fails. Refuses any other file. A demo that was killed has not written its list, so a file with the bytes
+    /// `contents` is a demo's own, too.
     pub fn replaces(&self, name: &str, contents: Option<&[u8]>) -> Result<bool, Failure> {
         let path = self.folder.join(name);
         if !path.is_file() {
@@ -47,7 +49,7 @@ impl OwnFiles {
         if is_ours { Ok(true) } else { Err(not_ours(&path)) }
     }
 
-    /// Adds files that this demo has written to the list.
+    /// Adds these files of the folder, with their checksums, to the list of files that a demo wrote.
     pub fn record(&mut self, names: &[&str]) -> Result<()> {
         for name in names {
             self.known.insert(name.to_string(), checksum(&self.folder.join(name))?);
@@ -59,7 +61,7 @@ impl OwnFiles {
     }
 }
 
-/// Returns the failure that says that a file is not one of the demo's own.
+/// Returns the failure that says that a demo did not write the file at `path`, so it is not replaced.
 fn not_ours(path: &Path) -> Failure {
     let path = path.display();
     Failure::usage(format!(
@@ -78,7 +80,7 @@ fn hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns a function that makes an I/O error of this file.
+/// Returns a closure for `map_err`, which turns an I/O error into one that names the file at `path`.
 fn io(path: &Path) -> impl Fn(std::io::Error) -> Error {
     move |source| Error::Io { path: path.to_path_buf(), source }
 }

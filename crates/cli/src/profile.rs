@@ -8,7 +8,7 @@ use super::rows::{aligned, cells, short};
 
 const DIGITS: i32 = 3;
 
-/// The numbers and the trace.
+/// Returns the paths of the two files that `--profile` writes beside `output`: the numbers and the trace.
 pub fn files(output: &Path) -> [PathBuf; 2] {
     ["profile.json", "trace.json"].map(|extension| output.with_extension(extension))
 }
@@ -17,7 +17,7 @@ pub fn files(output: &Path) -> [PathBuf; 2] {
 pub struct ProfileFiles([OutputFile; 2]);
 
 impl ProfileFiles {
-    /// Checks their places.
+    /// Begins the two files of `--profile` beside `output`; fails if one exists that `may_replace` does not allow.
     pub fn create(output: &Path, may_replace: impl Fn(&Path) -> bool) -> Result<ProfileFiles> {
         let [numbers, trace] = files(output).map(|file| {
             let overwrite = may_replace(&file);
@@ -26,7 +26,7 @@ impl ProfileFiles {
         Ok(ProfileFiles([numbers?, trace?]))
     }
 
-    /// Writes the profile as JSON, and its trace to the other file.
+    /// Writes the profile as JSON to the first file, and the trace of its events to the second.
     pub fn write(self, profile: &Profile) -> Result<()> {
         let [numbers, trace] = self.0;
         let text = serde_json::to_string_pretty(profile)
@@ -36,7 +36,7 @@ impl ProfileFiles {
     }
 }
 
-/// Returns the lines that are printed.
+/// Returns the lines of text that show a profile: a table of the host's stages, then one of each device's.
 pub fn lines(profile: &Profile) -> Vec<String> {
     let memory =
         profile.memory_peak.map_or(String::new(), |bytes| format!(", at most {} of memory", size(bytes as f64)));
@@ -62,7 +62,8 @@ pub fn lines(profile: &Profile) -> Vec<String> {
     lines
 }
 
-/// Returns the line above a device's table: its name, the share of time it was busy, its memory and its clock.
+/// Returns the line above a device's table: name, share of the time that it was busy, memory, and what its clock
+/// measures.
 fn heading(device: &DeviceProfile) -> String {
     let DeviceProfile { name, busy, bytes_held, .. } = device;
     let clock = match device.clock {
@@ -73,7 +74,7 @@ fn heading(device: &DeviceProfile) -> String {
     format!("{name}: busy with rounds {}, holds at most {}; {clock}", share(*busy), size(*bytes_held as f64))
 }
 
-/// Returns the rows of a device's table, one per stage, with the headings first.
+/// Returns the cells of a device's table, with one row per stage of the computation below a row of headings.
 fn stages(device: &DeviceProfile) -> Vec<Vec<String>> {
     let mut table = vec![cells(["stage", "calls", "time", "share", "GF/s", "GB/s", "bytes"])];
     for stage in &device.stages {
@@ -90,7 +91,7 @@ fn stages(device: &DeviceProfile) -> Vec<Vec<String>> {
     table
 }
 
-/// Returns how many rounds, and how many members took part in the first ones.
+/// Returns a line: how many rounds a device made, and how many members (fits and their starts) took part in each.
 fn rounds(device: &DeviceProfile) -> String {
     const SHOWN: usize = 16;
     let active: Vec<usize> = device.rounds.iter().flat_map(|look| look.active.iter().copied()).collect();
@@ -102,12 +103,12 @@ fn rounds(device: &DeviceProfile) -> String {
     format!("{} rounds of {members} members in all: {}", active.len(), shown.join(" "))
 }
 
-/// Returns the text if the number is positive, else `-`.
+/// Returns `text` if the number `x` is positive, else `-` as it is not known.
 fn known(x: f64, text: String) -> String {
     if x > 0.0 { text } else { "-".into() }
 }
 
-/// Formats a share as a percentage.
+/// Formats a share (0 to 1) as a percentage.
 fn share(x: f64) -> String {
     format!("{:.1} %", 100.0 * x)
 }

@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use super::rows::short;
 
-/// Returns a progress bar, which shows on a terminal and not in a pipe.
+/// Returns a progress bar over `total` spectra on standard error; it is hidden if `quiet`, or if that is no terminal.
 pub fn progress_bar(total: u64, quiet: bool) -> ProgressBar {
     if quiet || !std::io::stderr().is_terminal() {
         return ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());

@@ -35,7 +35,7 @@ pub struct Arguments {
     overwrite: bool,
 }
 
-/// Reads the table batch by batch, then the spectra to be drawn, and writes the page.
+/// Runs `popfit report`: reads a result table and, to draw them, spectra, and writes an HTML page.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let output = output(arguments)?;
     if arguments.ids.len() > MOST_REQUESTED {
@@ -64,7 +64,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the page's path, which must not be one of the inputs.
+/// Returns the page's path, from the option or beside the table; fails if it is the table itself or not `.html`.
 fn output(arguments: &Arguments) -> Result<PathBuf, Failure> {
     let output = arguments.output.clone().unwrap_or_else(|| beside(&arguments.table));
     let real = |path: &Path| path.canonicalize().ok();
@@ -77,7 +77,7 @@ fn output(arguments: &Arguments) -> Result<PathBuf, Failure> {
     Ok(output)
 }
 
-/// Refuses ids that no row of the table has.
+/// Fails if an id given with `--id` is not in the table.
 fn check_ids(arguments: &Arguments, kept: &Collector) -> Result<(), Failure> {
     let missing = kept.missing_ids();
     let table = arguments.table.display();
@@ -88,7 +88,8 @@ fn check_ids(arguments: &Arguments, kept: &Collector) -> Result<(), Failure> {
     }
 }
 
-/// Finds the model that made the table.
+/// Returns a fitter with the model that made the table, found in the table or given with `--model`; fails if it is
+/// missing.
 fn fitter(arguments: &Arguments, table: &TableReader) -> Result<SpectralFitter, Failure> {
     let folder = |path: &PathBuf| path.parent().unwrap_or(Path::new("")).to_path_buf();
     let folders: Vec<PathBuf> = arguments.spectra.iter().chain([&arguments.table]).map(folder).collect();
@@ -100,7 +101,7 @@ fn fitter(arguments: &Arguments, table: &TableReader) -> Result<SpectralFitter, 
     })
 }
 
-/// Reads the spectra, and keeps those of the picked rows to be drawn. Fails if an id that was asked for has none.
+/// Reads the files of spectra, and keeps those that the report draws; fails if a requested one is in none of them.
 fn attach_spectra(arguments: &Arguments, kept: &mut Collector, fitter: &SpectralFitter) -> Result<(), Failure> {
     let mut source = FilesReader::open(&arguments.spectra, &Selection::default())?;
     fitter.check_spectra(&source.files())?;
@@ -128,12 +129,12 @@ fn attach_spectra(arguments: &Arguments, kept: &mut Collector, fitter: &Spectral
     Ok(())
 }
 
-/// Prints a note on standard error.
+/// Prints a note on standard error, after `popfit: `.
 fn warn(note: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "popfit: {note}");
 }
 
-/// Opens a result table, and prints what its reader notes on standard error.
+/// Opens a result table to be read, and prints its reader's notes (such as unverified checksums) on standard error.
 pub fn open_table(path: &Path) -> Result<TableReader, Error> {
     let table = TableReader::open(path)?;
     for note in &table.notes {
@@ -142,12 +143,12 @@ pub fn open_table(path: &Path) -> Result<TableReader, Error> {
     Ok(table)
 }
 
-/// Returns a file's name without its folders.
+/// Returns the last component of a path, as text.
 pub fn name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// Returns the default path of the report, beside the table: `NAME_report.html`.
+/// Returns the report's default path, in the folder of the table: `NAME_report.html`.
 fn beside(table: &Path) -> PathBuf {
     let stem = table.file_stem().unwrap_or_default().to_string_lossy();
     table.with_file_name(format!("{stem}_report.html"))

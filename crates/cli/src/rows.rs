@@ -8,12 +8,12 @@ use popfit::{FitRow, Result, Sink, Spectra, Status};
 
 use super::stdout::line;
 
-/// Prints rows of cells in columns.
+/// Prints rows of cells to standard output as a table with aligned columns.
 pub fn print(rows: &[Vec<String>]) {
     aligned(rows).for_each(line);
 }
 
-/// Returns lines of cells in columns: the first aligned to the left, the others to the right.
+/// Returns the rows as lines of text with aligned columns: the first to the left, the others to the right.
 pub fn aligned(rows: &[Vec<String>]) -> impl Iterator<Item = String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cell_width = |row: &Vec<String>, c: usize| row.get(c).map_or(0, |cell| cell.chars().count());
@@ -28,7 +28,7 @@ pub fn aligned(rows: &[Vec<String>]) -> impl Iterator<Item = String> {
     })
 }
 
-/// A row of a table.
+/// Converts texts to the cells of one row of a printed table.
 pub fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
     texts.map(str::to_string).to_vec()
 }
@@ -38,19 +38,19 @@ pub fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
 pub struct Counts(BTreeMap<(i32, String), u64>);
 
 impl Counts {
-    /// Counts the statuses of the rows.
+    /// Counts how many rows have each status, in addition to those counted before.
     pub fn add(&mut self, rows: &[FitRow]) {
         for row in rows {
             *self.0.entry((row.status.code(), row.status_text.clone())).or_default() += 1;
         }
     }
 
-    /// Returns whether any fit ended so.
+    /// Returns whether any counted fit ended with this status.
     pub fn any(&self, status: Status) -> bool {
         self.0.keys().any(|(code, _)| *code == status.code())
     }
 
-    /// Returns whether there were fits, and not one of them converged.
+    /// Returns whether fits were counted, and none of them converged.
     pub fn none_converged(&self) -> bool {
         let is_success = |code: i32| Status::from_code(code).is_some_and(Status::is_success);
         !self.0.is_empty() && !self.0.keys().any(|(code, _)| is_success(*code))
@@ -76,7 +76,7 @@ impl Faults {
     /// Details that are printed.
     const SHOWN: usize = 5;
 
-    /// Keeps the messages of spectra that could not be fitted, and only counts those after the first few.
+    /// Keeps the messages of rows with unusable spectra to print them later; after the first few it only counts them.
     fn add(&mut self, rows: &[FitRow]) {
         for row in rows.iter().filter(|row| row.status == Status::BadInput) {
             if self.shown.len() == Self::SHOWN {
@@ -88,7 +88,7 @@ impl Faults {
         }
     }
 
-    /// Prints the messages on standard error.
+    /// Prints the messages of unusable spectra on standard error, and how many more there were.
     pub fn print(&self) {
         let more = (self.more > 0).then(|| format!("… and {} more", self.more));
         for text in self.shown.iter().chain(&more) {
@@ -106,7 +106,7 @@ pub struct Counting<'a> {
 }
 
 impl<'a> Counting<'a> {
-    /// Makes a sink that passes rows on to `sink`, with all counts at zero.
+    /// Returns a sink that counts statuses (and fills `report`, if given) before it passes rows on to `sink`.
     pub fn new(sink: &'a mut dyn Sink, report: Option<Collector>) -> Counting<'a> {
         Counting { sink, counts: Counts::default(), faults: Faults::default(), report }
     }
@@ -123,7 +123,7 @@ impl Sink for Counting<'_> {
     }
 }
 
-/// Formats a number with some significant digits, without an exponent or trailing zeros.
+/// Formats a number to this many significant digits, without an exponent or trailing zeros after the point.
 pub fn short(x: f64, digits: i32) -> String {
     if x == 0.0 || !x.is_finite() {
         return x.to_string();

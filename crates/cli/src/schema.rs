@@ -17,7 +17,7 @@ pub struct Arguments {
     overwrite: bool,
 }
 
-/// Prints or writes the schema.
+/// Runs `popfit schema`: prints the JSON schema of model files, or writes it to a file.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.output {
         Some(path) => {

@@ -24,12 +24,12 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Returns the file with the list of targets.
+    /// Returns the path of the file of ids, if `--target-id` is given as `@FILE`.
     pub fn list(&self) -> Option<PathBuf> {
         self.target_id.as_deref()?.strip_prefix('@').map(PathBuf::from)
     }
 
-    /// Reads the list of targets, if there is one.
+    /// Returns which spectra the options select; reads the file of `--target-id @FILE`, and fails for bad values.
     pub fn selection(&self) -> Result<Selection, Failure> {
         if self.min_sn.is_some_and(|x| !x.is_finite()) {
             return Err(Failure::usage("--min-sn must be finite"));
@@ -43,7 +43,8 @@ impl Arguments {
     }
 }
 
-/// Refuses a run for target ids of which none was found. It is more likely a mistake than a wish for an empty table.
+/// Fails if target ids were asked for but `selected`, the number of spectra found, is 0. It is more likely a mistake
+/// than a wish for an empty table.
 pub fn refuse_empty(selection: &Selection, selected: u64) -> Result<(), Failure> {
     match &selection.target_ids {
         Some(ids) if selected == 0 => {
@@ -61,7 +62,7 @@ pub fn refuse_empty(selection: &Selection, selected: u64) -> Result<(), Failure>
     }
 }
 
-/// Parses a list of target ids, or reads it from the file behind `@`, where `#` begins a comment.
+/// Parses the value of `--target-id`: integers, or `@FILE` with a file of them, in which `#` begins a comment.
 fn target_ids(argument: &str) -> Result<Vec<i64>, Failure> {
     let text = match argument.strip_prefix('@') {
         Some(path) => std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })?,

@@ -19,7 +19,7 @@ const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGBREAK];
 #[cfg(not(windows))]
 const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// Makes the first signal cancel the run, and a second one end the program at once.
+/// Installs handlers: the first ending signal (such as Ctrl-C) cancels the run, a second one ends the program at once.
 pub fn cancel(control: &Control) -> Result<(), Error> {
     for signal in ENDING {
         register_conditional_shutdown(signal, KILLED, control.cancel.clone())

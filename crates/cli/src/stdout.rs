@@ -8,14 +8,15 @@ use super::Failure;
 /// The first write that failed.
 static FAULT: OnceLock<io::Error> = OnceLock::new();
 
-/// Prints a line to standard output. A failed write does not stop the command, which reports it when it ends. The
-/// command goes on whatever becomes of it: its files are worth more than its words.
+/// Prints a line to standard output; a failure to write it is kept for [`failure`]. A failed write does not stop the
+/// command, which reports it when it ends. The command goes on whatever becomes of it: its files are worth more than
+/// its words.
 pub fn line(text: impl std::fmt::Display) {
     note(writeln!(io::stdout(), "{text}"));
 }
 
-/// Keeps the error of a write to standard output for [`failure`], unless it is that nobody reads on, as with
-/// `popfit demo | head`.
+/// Keeps the first error of writing to standard output for [`failure`], except a closed pipe as in `popfit demo |
+/// head`.
 pub fn note(written: io::Result<()>) {
     if let Err(error) = written
         && error.kind() != ErrorKind::BrokenPipe
@@ -25,7 +26,7 @@ pub fn note(written: io::Result<()>) {
     }
 }
 
-/// Flushes standard output. Returns what became of it if not all of it could be written.
+/// Flushes standard output, and returns a failure if any write to it went wrong so far; `None` if none did.
 pub fn failure() -> Option<Failure> {
     note(io::stdout().flush());
     FAULT.get().map(|error| Failure::of_the_run(format!("standard output could not be written: {error}")))

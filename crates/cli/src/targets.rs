@@ -19,7 +19,7 @@ pub struct Extras<'a> {
 }
 
 impl Targets {
-    /// Lists the table and what is written beside it; fails if the table's path is also the report's folder.
+    /// Lists the files that a run will write: the table, and models, report page and profile if asked for.
     pub fn new(table: &Path, extras: &Extras<'_>) -> Result<Targets, Failure> {
         if extras.report == Some(table) {
             return Err(Failure::usage(format!("{}: the table and the page's folder", table.display())));
@@ -31,7 +31,7 @@ impl Targets {
         Ok(Targets(all.flatten().collect()))
     }
 
-    /// Refuses to write over one of these inputs.
+    /// Fails if one of the files to be written is one of these inputs, also through links.
     pub fn spare(&self, inputs: impl IntoIterator<Item = PathBuf>) -> Result<(), Failure> {
         let real = |path: &Path| path.canonicalize().ok();
         let targets: Vec<PathBuf> = self.0.iter().filter_map(|target| real(target)).collect();
@@ -44,8 +44,7 @@ impl Targets {
         }
     }
 
-    /// Refuses files that exist, unless the run resumes and a journal is beside the table; `claim` then checks each
-    /// file.
+    /// Fails if a file to be written exists, unless the run resumes and an earlier run's journal is beside the table.
     pub fn refuse_existing(&self, resume: bool) -> Result<(), Failure> {
         let Some(existing) = self.0.iter().find(|target| target.is_file()) else { return Ok(()) };
         let Some(table) = self.0.first().filter(|_| resume) else {
@@ -62,7 +61,7 @@ impl Targets {
         )))
     }
 
-    /// Refuses files that somebody else has written since the interrupted run began.
+    /// Fails if a file to be written is not the interrupted run's own, or was changed since, unless `overwrite`.
     pub fn claim(&self, journal: &mut Journal, overwrite: bool) -> Result<(), Failure> {
         journal.claim_outputs(&self.0, overwrite).map_err(|error| match error {
             Error::OutputExists { path } => Failure::usage(format!(
@@ -74,7 +73,7 @@ impl Targets {
         })
     }
 
-    /// Has the journal remember the files as this run has written them. `result` is that of writing them.
+    /// Has the journal note the state of all files if `result`, that of writing one, is a success; returns `result`.
     pub fn record(&self, journal: &mut Journal, result: popfit::Result<()>) -> popfit::Result<()> {
         // a file that may not last under its name is this run's nevertheless
         if matches!(result, Ok(()) | Err(Error::Unsettled { .. })) {

@@ -15,7 +15,7 @@ pub struct Truth {
 }
 
 impl Truth {
-    /// Reads the true parameters and signal-to-noise ratios of the demo; fails if their shapes disagree.
+    /// Reads the demo's true parameters and signal-to-noise ratios from an NPZ file; fails if their lengths disagree.
     pub fn open(path: &Path) -> Result<Truth> {
         let (names, parameters) = (npz::texts(path, "names")?, npz::numbers(path, "parameters")?);
         let sn = npz::numbers(path, "sn")?;
@@ -26,7 +26,7 @@ impl Truth {
         Ok(Truth { names, parameters, sn })
     }
 
-    /// Returns the true value of a parameter of a spectrum; `None` if there is none.
+    /// Returns the true value of a parameter of the spectrum with this index; `None` if the file has none.
     pub fn value(&self, spectrum: usize, parameter: &str) -> Option<f64> {
         let p = self.names.iter().position(|name| name == parameter)?;
         self.parameters.get(spectrum * self.names.len() + p).copied()

@@ -17,7 +17,8 @@ struct Row {
     is_own: bool,
 }
 
-/// Prints a row per arm, and per kind of file where files differ. `heads` are the files without their spectra.
+/// Prints a table of wavelengths that data and model cover and the fit uses: a row per arm, more where files differ.
+/// `heads` are the files without their spectra.
 pub fn print(fitter: &SpectralFitter, heads: &[Spectra], paths: &[PathBuf]) -> Result<(), Failure> {
     let mut all: Vec<Row> = Vec::new();
     for (head, path) in heads.iter().zip(paths) {
@@ -59,7 +60,7 @@ impl Row {
     }
 }
 
-/// Formats a wavelength range (Å).
+/// Formats a wavelength range (Å) as `first–last` with two decimals.
 fn range((first, last): (f64, f64)) -> String {
     format!("{first:.2}–{last:.2}")
 }

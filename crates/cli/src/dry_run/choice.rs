@@ -6,8 +6,8 @@ use popfit::spectra::{FilesReader, Selection, SpectraReader};
 
 use crate::Failure;
 
-/// Returns a sentence on the selected spectra: how many, and which option leaves out how many of the others. A spectrum
-/// that several options leave out counts for the first of them.
+/// Returns a sentence on the selected spectra: how many of all, and how many of the others each option leaves out. A
+/// spectrum that several options leave out counts for the first of them.
 pub fn describe(paths: &[PathBuf], selection: &Selection, selected: u64) -> Result<String, Failure> {
     if !selection.selects_rows() {
         return Ok(format!("spectra: {selected}, and all of them would be fitted"));

@@ -39,7 +39,7 @@ pub struct Run<'a> {
     pub total: u64,
 }
 
-/// Returns the peak of the memory and, a line each, its parts.
+/// Returns text with the estimated peak of a run's memory (MiB) and, one per line, the parts that it comes from.
 pub fn describe(run: &Run) -> String {
     let estimate = estimate(run);
     let Estimate { fixed, batches, fits, all_files, .. } = estimate;
@@ -74,13 +74,14 @@ struct Estimate {
 }
 
 impl Estimate {
-    /// Returns the highest memory of the run (bytes): when all files are opened, or while batches are fitted.
+    /// Returns the run's highest memory (bytes): when all its files are opened, or while batches are fitted, if that is
+    /// more.
     fn peak(&self) -> u64 {
         self.fixed + self.all_files.max(self.open_files + self.batches + self.fits)
     }
 }
 
-/// Estimates the run's memory from its first spectra, the number of workers and the sizes of its files.
+/// Estimates how much memory each part of the run takes (bytes), from its first batch, workers and file sizes.
 fn estimate(run: &Run) -> Estimate {
     let networks: u64 = run.model.inputs().iter().map(|path| length(path)).sum();
     let arms = &run.first.arms;
@@ -102,7 +103,7 @@ fn estimate(run: &Run) -> Estimate {
     Estimate { fixed, batches, fits: run.total.min(workers * job) * each, all_files, open_files: unread.max(largest) }
 }
 
-/// Returns the number of spectra that a worker fits together: a batch, or several batches of small files.
+/// Estimates how many spectra a worker fits together: a batch, or the spectra of several small files.
 fn spectra_of_a_job(run: &Run, workers: u64) -> u64 {
     let batch = if is_cpu(run.fitter) { BATCH } else { BATCH_OF_GPU };
     let of_file = run.total.div_ceil(run.paths.len().max(1) as u64).clamp(1, batch);
@@ -110,7 +111,7 @@ fn spectra_of_a_job(run: &Run, workers: u64) -> u64 {
     of_file * enough.div_ceil(of_file)
 }
 
-/// Returns whether the fits run on the CPU.
+/// Returns whether the fitter's first device is the CPU.
 fn is_cpu(fitter: &SpectralFitter) -> bool {
     fitter.device_name().starts_with("cpu")
 }
@@ -120,7 +121,7 @@ fn length(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |file| file.len())
 }
 
-/// Names of the arms whose fits use the spectra's own resolution.
+/// Returns the names of the arms for which the model file says `line_spread = "file"`: the spectra's own resolution.
 fn arms_with_resolution(model: &ModelFile) -> Vec<String> {
     let table: toml::Table = model.text.parse().unwrap_or_default();
     let arms = table.get("arm").and_then(|arms| arms.as_array()).into_iter().flatten();
@@ -128,21 +129,20 @@ fn arms_with_resolution(model: &ModelFile) -> Vec<String> {
     arms.filter(uses_it).filter_map(|arm| Some(arm.get("name")?.as_str()?.to_string())).collect()
 }
 
-/// Returns the memory of the spectra as they are read (bytes).
+/// Returns how many bytes an arm's spectra (all that `arm` holds) take as they are read.
 fn bytes_read(arm: &ArmSpectra) -> u64 {
     let own = if let Wavelength::Own(grids) = &arm.wavelength { grids.len() * size_of::<f64>() } else { 0 };
     let resolution = arm.resolution.as_ref().map_or(0, |r| size_of_val(r.values.as_slice()));
     (own + resolution + arm.mask.len() + (arm.flux.len() + arm.ivar.len()) * size_of::<f64>()) as u64
 }
 
-/// Returns the memory of the spectra as they are fitted (bytes).
+/// Estimates how many bytes an arm's spectra take while they are fitted, with resolution matrices if these are used.
 fn bytes_fitted(arm: &ArmSpectra, has_resolution: bool) -> u64 {
     let resolution = arm.resolution.as_ref().filter(|_| has_resolution).map_or(0, |r| r.values.len());
     FITTED * arm.flux.len() as u64 + RESOLUTION * resolution as u64
 }
 
-/// Returns the length that a file of gzip notes in its last bytes, little-endian; `None` for other files, which are
-/// read piece by piece.
+/// Returns the decompressed length (bytes, modulo 2³²) that a gzip file states at its end; `None` for other files.
 fn inflated_length(path: &Path) -> Option<u64> {
     let mut file = File::open(path).ok()?;
     let (mut start, mut end) = ([0; 2], [0; 4]);
