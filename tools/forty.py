@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FUNCTION = re.compile(r"((?:^[ \t]*///[^\n]*\n)*)((?:^[ \t]*#\[[^\n]*\n)*)^[ \t]*((?:pub(?:\([\w ]+\))? )?(?:const |async )*fn (?:[^{};]|\{[^{}]*\}(?=:))*)[{;]", re.M)
+FUNCTION = re.compile(r"((?:^[ \t]*///[^\n]*\n)*)((?:^[ \t]*#\[[^\n]*\n)*)^[ \t]*((?:pub(?:\([\w ]+\))? )?(?:const |async )*fn (?:\[[^\[\]{}]*\]|[^{};]|\{[^{}]*\}(?=:))*)[{;]", re.M)
 TESTS = re.compile(r"^#\[cfg\([^\n]*\btest\b[^\n]*\n(?:#\[[^\n]*\n)*(?:pub(?:\([\w ]+\))? )?mod \w+ \{", re.M)
 OWNER = re.compile(r"^(?:impl|trait|pub trait|pub\(crate\) trait)\b[^{]*", re.M)
 
@@ -60,7 +60,7 @@ def main():
     files = [path for folder in ("src", "crates/cli/src") for path in sorted((ROOT / folder).rglob("*.rs"))]
     files = [path for path in files if "tests" not in path.stem]
     every = [one for path in files for one in functions(path)]
-    drawn = random.Random(given[0] if given else commit).sample(every, int(given[1]) if len(given) > 1 else 40)
+    drawn = random.Random(given[0] if given else commit).sample(every, min(len(every), int(given[1]) if len(given) > 1 else 40))
     print(f"seed {given[0] if given else commit}, {len(every)} functions\n")
     for number, (owner, doc, signature, body) in enumerate(drawn, 1):
         print(f"{number}. {owner + ': ' if owner else ''}{signature}\n   {doc or '(no documentation)'}")
