@@ -93,7 +93,7 @@ impl Canary {
             && pairs.all(|(own, other)| own.as_ref().zip(other).is_some_and(|(a, b)| Arc::ptr_eq(a, b)))
     }
 
-    /// Inserts a copy of the canary after every `chunk` (at least [`MIN_SPACING`]) spectra and after the last, and
+    /// Inserts a copy of the canary after every `chunk` (at least `MIN_SPACING`) spectra and after the last, and
     /// returns the copies' places. Returns their indices in ascending order.
     pub fn join(&self, ready: &mut Vec<ReadySpectrum>, chunk: usize) -> Vec<usize> {
         let (chunk, mut places) = (chunk.max(MIN_SPACING), Vec::new());

@@ -41,8 +41,8 @@ struct Grid {
 }
 
 impl Grid {
-    /// Returns the first grid of a spectrum whose velocity is parameter `p`. `None` if its fit failed or its velocity
-    /// is held.
+    /// Returns a spectrum's first grid of velocities around the fitted one, parameter `p`; `None` if its fit failed or
+    /// it is held. `None` if its fit failed or its velocity is held.
     fn new(ready: usize, one: &ReadySpectrum, row: &FitRow, p: usize) -> Option<Grid> {
         let (error, limits) = (row.errors[p], &one.limits[p]);
         let usable = row.status.is_success() && !limits.is_held();
@@ -57,8 +57,8 @@ impl Grid {
         all.filter(|v| (self.range.0..=self.range.1).contains(v)).collect()
     }
 
-    /// Computes the posterior from the objectives at the grid's velocities. If they do not resolve it, sets another
-    /// grid.
+    /// Computes the posterior from the objectives at the grid's velocities, and changes the grid for another attempt if
+    /// it does not suit. If they do not resolve it, sets another grid.
     fn judge(&mut self, velocities: &[f64], objectives: &[f64]) {
         self.ended = true;
         self.found = moments(velocities, objectives);
@@ -95,8 +95,8 @@ pub struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Scans the velocity of each spectrum whose row has a fit. `rows` are those of the whole batch. If the run is
-    /// cancelled, rows whose scan has not ended become interrupted.
+    /// Scans the objective around each row's fitted velocity and writes the posterior into the row. `rows` are those of
+    /// the whole batch. If the run is cancelled, rows whose scan has not ended become interrupted.
     pub fn run(mut self, rows: &mut [FitRow]) -> Result<()> {
         let Some(p) = self.fitter.model.free_velocity() else { return Ok(()) };
         let ready = self.spectra.spectra;
@@ -126,7 +126,7 @@ impl Scan<'_> {
         self.monitor.cancel.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of starts that enter together with a canary.
+    /// Returns how many starts fit into the population together, beside a canary if there is one.
     fn room(&self) -> usize {
         (self.passes.capacity - usize::from(self.canary.is_some())).max(1)
     }

@@ -152,8 +152,7 @@ impl<'a> Passage<'a> {
         self.formula.lane_sums(&self.x.iter().map(|x| R::of(*x)).collect::<Vec<R>>())
     }
 
-    /// Returns the factor, at most 1, on `ftol` to which exact fits are brought: a few rounds more cost less here than
-    /// in the polish.
+    /// Returns the factor, at most 1, on `ftol` in exact fits: a few rounds more cost less here than in the polish.
     fn finest(&self) -> f64 {
         let quick = self.fitter.estimator == Estimator::LeastSquares;
         if self.fitter.polish && quick { FINEST } else { 1.0 }
@@ -383,7 +382,7 @@ impl<'a> Passage<'a> {
         self.points - batch.mask.map_or(0, masked)
     }
 
-    /// Checks some of the fits against the host, out of every so many that have come `together` from a GPU.
+    /// Compares χ² of a sample of each `together` fits of a GPU with the host's; returns an error if one differs.
     fn spot_check(&self, first: usize, together: Option<usize>, columns: &WholeColumns<'_>) -> Result<()> {
         let Some(together) = together else { return Ok(()) };
         let (p, status) = (self.parameters, |k: usize| Status::from_code(columns.status[k].into()));

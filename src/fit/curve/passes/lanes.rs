@@ -35,8 +35,8 @@ impl LaneSearches {
     /// Maximum number of curves that enter together.
     pub const CAPACITY: usize = 1 << 13;
 
-    /// Returns the searches for curves of so many points; `None` where the model has no lanes, or the fit is not plain
-    /// least squares.
+    /// Sets up Nelder–Mead searches with one curve per vector lane; `None` on a GPU, for large curves, or if the fit is
+    /// not plain least squares.
     pub fn new(fitter: &CurveRun, grid: Grid, points: usize, settings: SearchSettings) -> Option<LaneSearches> {
         let formula = fitter.model.formula().filter(|_| !fitter.device.inner.runs_wgsl())?;
         let is_tiny = fitter.held.len() <= MOST_PARAMETERS && points <= MOST_POINTS;
