@@ -47,7 +47,7 @@ impl PassSettings {
         }
     }
 
-    /// Returns the settings of Nelder–Mead, with another size if it follows Levenberg–Marquardt; `None` without
+    /// Returns the settings of Nelder–Mead, with a smaller simplex if it follows Levenberg–Marquardt; `None` without
     /// Nelder–Mead.
     pub fn simplex(&self) -> Option<NelderMead> {
         match self.solver {

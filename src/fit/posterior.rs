@@ -131,7 +131,8 @@ impl Scan<'_> {
         (self.passes.capacity - usize::from(self.canary.is_some())).max(1)
     }
 
-    /// Evaluates some grids of velocities, which are parameter `p`; none once the run is cancelled.
+    /// Evaluates the objective on some grids of velocities (parameter `p`) and judges each grid; does nothing once the
+    /// run is cancelled.
     fn attempt(&mut self, some: &mut [&mut Grid], rows: &[FitRow], p: usize) -> Result<()> {
         let (model, ready) = (&self.fitter.model, self.spectra.spectra);
         let refit = self.fitter.velocity_scan == VelocityScan::Refitted;
@@ -162,7 +163,8 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Evaluates or refits spectra at their starts. Returns one outcome per start; `None` if the run was cancelled.
+    /// Evaluates or, with `refit`, fits spectra from their starts, and checks the canary; returns one outcome per
+    /// start, `None` if cancelled. Returns one outcome per start; `None` if the run was cancelled.
     ///
     /// # Errors
     /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if a canary among them is wrong.
@@ -199,7 +201,8 @@ impl Scan<'_> {
     }
 }
 
-/// Returns a spectrum whose starts are its fit at these velocities, which are parameter `p`.
+/// Returns a copy of a spectrum with one start per velocity: its fitted parameters, of which `p` is set to that
+/// velocity.
 fn at_velocities(
     model: &SpectralModel,
     one: &ReadySpectrum,
@@ -217,14 +220,15 @@ fn at_velocities(
     ReadySpectrum { starts, may_probe: false, ..one.clone() }
 }
 
-/// Returns a spectrum that starts at its fit, with its velocity held at `v`.
+/// Returns a copy of a spectrum that starts at its fit, with its velocity, parameter `p`, held at `v`.
 fn held_at_velocity(model: &SpectralModel, one: &ReadySpectrum, row: &FitRow, p: usize, v: f64) -> ReadySpectrum {
     let mut held = at_velocities(model, one, row, p, &[v]);
     held.limits[p] = Limits { lower: v, upper: v, prior: None, ..held.limits[p] };
     held
 }
 
-/// Returns the spectra in batches that enter together. A grid with more points than `capacity` is split.
+/// Divides spectra into batches of at most `capacity` starts, and splits a spectrum with more starts than that. A grid
+/// with more points than `capacity` is split.
 fn batches(entering: Vec<ReadySpectrum>, capacity: usize) -> Vec<Vec<ReadySpectrum>> {
     let total: usize = entering.iter().map(|one| one.starts.len()).sum();
     if total <= capacity {

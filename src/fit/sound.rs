@@ -16,7 +16,8 @@ pub(super) fn finite(values: &[f64]) -> bool {
     values.iter().all(|x| x.is_finite())
 }
 
-/// Changes the status of a successful row to [`Status::NotFinite`] if one of its numbers is not finite.
+/// Changes the status of a successful row to [`Status::NotFinite`] if a number is not finite, or a scanned velocity has
+/// no posterior.
 ///
 /// Parameters at a bound have no error. Those that the data do not determine have an infinite one, and there is at
 /// least one of them if the flag is set. `scanned` is the index of the velocity, if the user asked for its posterior.

@@ -284,7 +284,7 @@ impl<'a> Seats<'a> {
         }
     }
 
-    /// Evaluates all lanes, with derivatives or without.
+    /// Evaluates the model in all lanes, and sums up each one's cost and, with `linearise`, gradient and normal matrix.
     fn evaluate(&mut self, linearise: bool) {
         self.cost = Lanes::splat(0.0);
         self.gradient.iter_mut().chain(&mut self.normal_matrix).for_each(|sum| *sum = Lanes::splat(0.0));
