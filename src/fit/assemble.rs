@@ -18,7 +18,7 @@ use crate::suggest::nearest;
 const ABSENT: usize = 32;
 
 /// Returns the arrays for each arm of the model, in its order: those of the file's arm of the same name, or arrays
-/// without weight where the file lacks it. An arm that the file lacks has pixels without weight.
+/// without weight where the file lacks it.
 ///
 /// # Errors
 /// Returns [`Error::ShapeMismatch`] if no arm matches, if a name is probably misspelt, or if a resolution matrix is

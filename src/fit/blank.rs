@@ -33,7 +33,7 @@ pub fn refuse(row: &mut FitRow, fault: Fault) {
 }
 
 /// Writes a spectrum's start (or else the model's, or NaN) into its row, with a message that the run was cancelled
-/// before its fit. Its parameters are the start of the user, of the first guess or of the model, if there is one.
+/// before its fit. `start` is the user's or that of the first guess.
 pub fn place_at_start(model: &SpectralModel, row: &mut FitRow, start: Option<&[f64]>) {
     row.message = "interrupted before its fit began; the parameters are its start".into();
     for (p, parameter) in model.parameters.iter().enumerate() {

@@ -62,7 +62,7 @@ struct CanaryArms<'a> {
 
 impl Canary {
     /// Makes a canary: a simulated spectrum on the grids of the one at `place`, with the CPU's fit as known answer;
-    /// `None` if it cannot be fitted. `None` if the model has no finite χ² in the middle of its labels.
+    /// `None` if it cannot be fitted. It cannot either if the model has no finite χ² in the middle of its labels.
     pub fn new(fitter: &SpectralFitter, layout: &[ArmLayout], grids: &[Grids], place: usize) -> Result<Option<Canary>> {
         // 1. Make the spectrum, and move its start away from the truth.
         let samplings = grids.iter().filter_map(|grid| grid.of(place).ok()).map(|s| &**s).collect();
@@ -94,7 +94,7 @@ impl Canary {
     }
 
     /// Inserts a copy of the canary after every `chunk` (at least `MIN_SPACING`) spectra and after the last, and
-    /// returns the copies' places. Returns their indices in ascending order.
+    /// returns the copies' places. The places are indices in ascending order.
     pub fn join(&self, ready: &mut Vec<ReadySpectrum>, chunk: usize) -> Vec<usize> {
         let (chunk, mut places) = (chunk.max(MIN_SPACING), Vec::new());
         let spectra = std::mem::take(ready);
@@ -263,8 +263,7 @@ fn middle(fitter: &SpectralFitter) -> Start {
     Start { u, basin: 0 }
 }
 
-/// Computes the model's flux at a spectrum's start on the CPU, one row of pixels per arm. Returns the flux of each arm
-/// (pixels).
+/// Computes the model's flux at a spectrum's start on the CPU, one row of pixels per arm.
 fn model_flux(fitter: &SpectralFitter, arms: &CanaryArms, ready: &ReadySpectrum) -> Result<Vec<Vec<f64>>> {
     let model = &fitter.model;
     let objective = SpectralObjective::new(model, arms.layout, fitter.precision.of_results());

@@ -93,7 +93,7 @@ impl Device {
         Device::one(CpuDevice)
     }
 
-    /// Wraps one of the solver's devices as a [`Device`] that the user, not popfit, has chosen.
+    /// Wraps a single one of the solver's devices, which shares its batches with no other.
     pub(crate) fn one(device: impl solver::Device + 'static) -> Device {
         Device { inner: Arc::new(device), others: Vec::new(), is_chosen: false }
     }

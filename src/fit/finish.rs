@@ -83,7 +83,7 @@ impl Finish<'_> {
     }
 
     /// Writes the winner's parameters, in physical units, and the bits of those at a bound into a row; returns which
-    /// are not at one. Returns which parameters are at no bound.
+    /// are not at one.
     fn set_parameters(&self, row: &mut FitRow, winner: &Outcome, limits: &[Limits]) -> Vec<bool> {
         let mut free = Vec::with_capacity(winner.parameters.len());
         for (p, (parameter, &u)) in self.model.parameters.iter().zip(&winner.parameters).enumerate() {

@@ -3,7 +3,7 @@
 use crate::model::{Cause, Fault, Limits, SpectralModel, Start};
 
 /// Converts a user's start from physical to the solver's units; returns whether it was clipped to the bounds, or its
-/// fault. Returns it in the solver's units, and whether it was moved onto a bound.
+/// fault.
 pub fn given(model: &SpectralModel, limits: &[Limits], physical: &[f64]) -> std::result::Result<(Start, bool), Fault> {
     let mut u = Vec::with_capacity(physical.len());
     let mut clipped = false;

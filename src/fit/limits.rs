@@ -88,8 +88,7 @@ fn find<'s>(spectra: &'s Spectra, name: &Option<String>) -> Result<Option<&'s Co
     found.map(Some).ok_or_else(|| Error::ShapeMismatch { what: spectra.file.to_string(), message: message() })
 }
 
-/// Returns a column's value in a row (`None` without a column), or a fault of this `cause` if it is not finite. A value
-/// that is not finite is the fault `cause`.
+/// Returns a column's value in a row (`None` without a column), or a fault of this `cause` if it is not finite.
 fn finite(column: Option<&Column>, row: usize, parameter: &str, cause: Cause) -> Outcome<Option<f64>> {
     let Some(column) = column else { return Ok(None) };
     match column.values.number(row).filter(|x| x.is_finite()) {
@@ -99,7 +98,7 @@ fn finite(column: Option<&Column>, row: usize, parameter: &str, cause: Cause) ->
 }
 
 /// Returns the bound that a column has in a row (`None` without a column), or a fault if it is NaN. An infinite one has
-/// no effect, and NaN is a fault.
+/// no effect.
 fn bound(column: Option<&Column>, row: usize, parameter: &str) -> Outcome<Option<f64>> {
     let Some(column) = column else { return Ok(None) };
     match column.values.number(row).filter(|x| !x.is_nan()) {

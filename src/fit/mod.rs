@@ -218,8 +218,7 @@ impl SpectralFitter {
         self.model.parameters()
     }
 
-    /// Returns the names of the model's arms as the table's columns use them; that of a single arm is empty. A single
-    /// arm has an empty name.
+    /// Returns the names of the model's arms as the table's columns use them; that of a single arm is empty.
     pub fn arms(&self) -> Vec<String> {
         match self.model.arms.as_slice() {
             [_] => vec![String::new()],

@@ -96,7 +96,7 @@ pub fn objective_noise(on_gpu: bool, precision: Precision) -> f64 {
 }
 
 /// Returns χ² plus penalties, and plus ln det C if the fit marginalises over the continuum; infinite if it is not
-/// finite. Infinite instead of NaN.
+/// finite.
 pub fn objective(outcome: &Outcome, marginalise: bool) -> f64 {
     let value = outcome.chi2 + outcome.penalty + if marginalise { outcome.ln_det } else { 0.0 };
     if value.is_finite() { value } else { f64::INFINITY }

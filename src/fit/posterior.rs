@@ -42,7 +42,7 @@ struct Grid {
 
 impl Grid {
     /// Returns a spectrum's first grid of velocities around the fitted one, parameter `p`; `None` if its fit failed or
-    /// it is held. `None` if its fit failed or its velocity is held.
+    /// it is held.
     fn new(ready: usize, one: &ReadySpectrum, row: &FitRow, p: usize) -> Option<Grid> {
         let (error, limits) = (row.errors[p], &one.limits[p]);
         let usable = row.status.is_success() && !limits.is_held();
@@ -164,7 +164,7 @@ impl Scan<'_> {
     }
 
     /// Evaluates or, with `refit`, fits spectra from their starts, and checks the canary; returns one outcome per
-    /// start, `None` if cancelled. Returns one outcome per start; `None` if the run was cancelled.
+    /// start, `None` if cancelled.
     ///
     /// # Errors
     /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if a canary among them is wrong.

@@ -10,7 +10,7 @@ const TINY: f64 = 1e-300;
 const MOST_TERMS: u32 = 100_000;
 
 /// Returns the probability of a normal deviate beyond ±`sigma`; as in lmfit, a `sigma` below 1 is itself the
-/// probability within. A `sigma` below 1 is itself the probability inside.
+/// probability within.
 pub fn tail_of(sigma: f64) -> f64 {
     if sigma < 1.0 { 1.0 - sigma } else { libm::erfc(sigma / std::f64::consts::SQRT_2) }
 }

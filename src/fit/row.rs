@@ -101,7 +101,7 @@ pub struct FitRow {
 
 impl FitRow {
     /// Returns a row without a fit: its status is interrupted, and its numbers, for so many parameters, are NaN.
-    /// `parameters` is the number of free parameters. All values are NaN, and the status is [`Status::Interrupted`].
+    /// `parameters` is the number of free parameters.
     pub fn new(id: impl Into<Id>, parameters: usize) -> FitRow {
         let nothing = vec![f64::NAN; parameters];
         FitRow {

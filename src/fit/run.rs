@@ -138,8 +138,7 @@ impl<'a> Run<'a> {
     }
 
     /// Fits the spectra of some files together, again where a device fails, and returns their rows in order.
-    /// `user_starts` (spectra, parameters) in physical units replace the first guess of a single file. After a failure
-    /// of the device the batch is fitted again.
+    /// `user_starts` (spectra, parameters) in physical units replace the first guess of a single file.
     pub fn batch(&mut self, files: &[&Spectra], user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
         self.reported = 0;
         let count = files.iter().map(|spectra| spectra.len()).sum();

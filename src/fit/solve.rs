@@ -116,8 +116,8 @@ impl Passes {
         passes.for_each(|pass| pass.population.measure(meter.clone()));
     }
 
-    /// Fits spectra by the solver that is set, and returns the outcomes of each spectrum's starts. Returns the outcomes
-    /// of each spectrum, one per start; none if the run was cancelled before the spectrum entered.
+    /// Fits spectra by the solver that is set, and returns the outcomes of each spectrum's starts. There are none if
+    /// the run was cancelled before the spectrum entered.
     pub fn solve(&mut self, spectra: ReadySpectra, monitor: Monitor) -> Result<Vec<Vec<Outcome>>> {
         match self.solver {
             Solver::LevenbergMarquardt(settings) => self.descend(spectra, settings.ftol, monitor),
@@ -131,8 +131,7 @@ impl Passes {
         }
     }
 
-    /// Evaluates the objective at the starts of spectra, which do not move, and returns one outcome per start. Returns
-    /// one outcome per start.
+    /// Evaluates the objective at the starts of spectra, which do not move, and returns one outcome per start.
     pub fn evaluate(&mut self, spectra: ReadySpectra) -> Result<Vec<Outcome>> {
         let pass = self.evaluate.as_mut().unwrap_or(&mut self.linearise);
         let batch = assemble(&pass.objective, spectra, &spectra.starts());
@@ -140,7 +139,7 @@ impl Passes {
     }
 
     /// Fits spectra by Levenberg–Marquardt from their starts, without a search beyond folds, and returns one outcome
-    /// per start. Returns one outcome per start, unless the run was cancelled.
+    /// per start. A cancelled run may return fewer.
     pub fn refit(&mut self, spectra: ReadySpectra, monitor: Monitor) -> Result<Vec<Outcome>> {
         Ok(self.linearise.run(spectra, spectra.starts(), monitor)?.outcomes.concat())
     }
@@ -183,8 +182,7 @@ impl Passes {
         Ok(())
     }
 
-    /// Runs Levenberg–Marquardt on spectra from these starts, in mixed precision with rough rounds first. In mixed
-    /// precision the first rounds are a pass of their own.
+    /// Runs Levenberg–Marquardt on spectra from these starts, in mixed precision with rough rounds first.
     pub fn rounds(&mut self, spectra: ReadySpectra, starts: Vec<Starts>, monitor: Monitor) -> Result<PassOutcomes> {
         let Some(rough) = &mut self.rough else { return self.linearise.run(spectra, starts, monitor) };
         let Monitor { cancel, progress } = monitor;

@@ -50,8 +50,7 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Returns stages without times, which also record each span if there is a `begin` to count from. If the begin of a
-    /// run is given, they also record every span.
+    /// Returns stages without times, which also record each span if there is a `begin` to count from.
     pub fn since(begin: Option<Instant>) -> Stages {
         Stages { trace: begin.map(|begin| Trace { begin, spans: Vec::new() }), ..Stages::default() }
     }

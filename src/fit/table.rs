@@ -96,7 +96,7 @@ impl FitTable {
         self
     }
 
-    /// Appends rows.
+    /// Appends rows of results, or returns an error if one has another number of parameters than the table.
     ///
     /// # Errors
     /// Returns [`Error::Usage`] for a row with another number of parameters, after the rows before it were appended.
@@ -165,8 +165,7 @@ impl FitTable {
     }
 
     /// Returns the values of a free parameter in its physical unit, or the column `chi2` or `objective`; `None` if
-    /// there is none of this name. `None` if there is none of this name. For standard errors see
-    /// [`errors`](FitTable::errors).
+    /// there is none of this name. For standard errors see [`errors`](FitTable::errors).
     pub fn column(&self, name: &str) -> Option<&[f64]> {
         match name {
             "chi2" => Some(&self.chi2),
@@ -187,7 +186,6 @@ impl FitTable {
     }
 
     /// Returns the correlations of two free parameters, one per row; `None` if a name is unknown or both are the same.
-    /// `None` if there is none of either name, or both names are equal.
     pub fn correlations(&self, first: &str, second: &str) -> Option<&[f64]> {
         let (a, b) = (self.place(first)?, self.place(second)?);
         let (a, b, count) = (a.min(b), a.max(b), self.parameters.len());

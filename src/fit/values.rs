@@ -4,9 +4,8 @@ use super::{FitRow, SpectralFitter};
 use crate::recording::{Rotation, Source, Velocity};
 
 impl SpectralFitter {
-    /// Returns value and standard error of a parameter or label in a row; `None` if the model has none of this name. A
-    /// fixed one has the error 0, and a tied one the error that follows from those to which it is tied. `None` if the
-    /// model has none of this name.
+    /// Returns value and standard error of a parameter or label in a row; `None` if the model has none of this name.
+    /// A fixed one has the error 0, and a tied one the error that follows from those to which it is tied.
     pub fn value(&self, row: &FitRow, name: &str) -> Option<(f64, f64)> {
         let model = &self.model;
         let source = match (name, &model.velocity, &model.vsini) {

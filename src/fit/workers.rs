@@ -81,7 +81,7 @@ impl<'a> Tally<'a> {
     }
 
     /// Waits until the run has ended; sets the flag that stops it if it is cancelled, or has taken too long since
-    /// `begin`. Sets the flag in the last two cases.
+    /// `begin`.
     fn watch(&self, begin: Instant, ended: &Receiver<()>) {
         while !self.control.is_stopped(begin) {
             if ended.recv_timeout(WATCH) != Err(RecvTimeoutError::Timeout) {
@@ -216,8 +216,8 @@ pub fn stream(
     result.map(|()| workers.summary(writer, threads))
 }
 
-/// Reads all batches on the reader's thread and returns its times; a panic is sent to the writer first. If the reader
-/// panics, the writer receives an error, because it would wait for ever.
+/// Reads all batches on the reader's thread and returns its times; a panic is sent to the writer first. The writer
+/// would wait for ever without.
 fn read(mut intake: Intake, permits: &Receiver<Vec<Spectra<'static>>>, events: &Sender<Event>) -> Stages {
     if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| intake.run(permits, events))) {
         let _ = events.send(Event::Read(Err(Error::Usage("the reader panicked".into()))));

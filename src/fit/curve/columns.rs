@@ -150,7 +150,7 @@ impl CurveColumns {
     }
 
     /// Resizes all columns for so many curves of the model, and clears messages and covariances; a fit overwrites the
-    /// rest. Their contents mean nothing until they are written.
+    /// rest.
     fn reset(&mut self, curves: usize, model: &CurveModel, covariance: bool) {
         self.names = model.names();
         let parameters = self.names.len();
@@ -192,7 +192,7 @@ impl CurveRun {
     }
 
     /// Fits small curves of a formula on the CPU in f64 to the solver's tolerances; `None` on a GPU, or if the problem
-    /// is not of this kind. `None` on a GPU, and where curves are not fitted whole.
+    /// is not of this kind.
     pub(super) fn fit_whole(
         &self,
         curves: &Curves,

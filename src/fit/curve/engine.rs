@@ -13,8 +13,7 @@ use crate::fit::Device;
 use crate::solver::{Estimator, Outcome, Status};
 
 impl CurveRun {
-    /// Fits all curves and returns one result per curve, with another attempt if the device fails. Returns one result
-    /// per curve, in their order.
+    /// Fits all curves and returns one result per curve, with another attempt if the device fails.
     pub(super) fn fit(&self, curves: &Curves, watch: &Watch) -> Result<Vec<CurveFit>> {
         self.with_attempts(watch, |run| run.fit_here(curves, watch))
     }
@@ -40,7 +39,7 @@ impl CurveRun {
     }
 
     /// Turns the outcome of a curve's fast fit into its result, or returns the curve, too, if it must be fitted through
-    /// a population. Also returns the curve, with a blank fit, if a population has to fit it.
+    /// a population. In the second case the fit is blank.
     fn finish_whole(
         &self,
         curve: Result<Curve, String>,
@@ -67,7 +66,7 @@ impl CurveRun {
     }
 
     /// Fits curves in batches, on this device and, if that is a GPU whose results are refined, on the CPU where it
-    /// fails; gives results to `done`. Calls `done` with the index and the fit of each.
+    /// fails; gives results to `done`. `done` receives the index and the fit of each.
     pub(super) fn fit_each(
         &self,
         grid: Grid,
@@ -100,7 +99,7 @@ impl CurveRun {
     }
 
     /// Fits curves in batches on this device, gives the results to `done`, and returns the curves that the CPU is to
-    /// fit again. Where the host `refines`, returns the curves without success.
+    /// fit again. These are the curves without success, if the host `refines`.
     fn pass(
         &self,
         grid: Grid,

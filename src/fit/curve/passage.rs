@@ -306,7 +306,7 @@ impl<'a> Passage<'a> {
     }
 
     /// Sets all fits of a batch to their starts, without variances, and marks those that cannot be fitted as bad
-    /// inputs. Those that cannot be fitted get NaN and the status of a bad input.
+    /// inputs. Bad inputs get NaN.
     fn begin(&self, batch: &WholeBatch<'_>, sizes: &[f64], columns: &mut WholeColumns<'_>) {
         let (p, points) = (self.parameters, self.points);
         let bad_x: Vec<usize> = match batch.own_grid {

@@ -176,7 +176,6 @@ impl Problem<'_> {
     }
 
     /// Returns by how much a Gauss–Newton step is predicted to lower the cost; `None` when a direction is undetermined.
-    /// `None` when a direction is undetermined.
     pub fn promise(&self, rows: &Rows, parameters: &[f64]) -> Option<f64> {
         let inside = self.inside(parameters);
         let delta = rows.step(&inside, parameters)?;
@@ -203,7 +202,7 @@ impl Problem<'_> {
     }
 
     /// Takes Gauss–Newton steps while they lower the cost or shrink; returns the evaluations, and whether the last step
-    /// was short. Returns how many times the rows were evaluated, and whether the last step was no longer far.
+    /// was short.
     pub fn refine(&self, parameters: &mut Vec<f64>, rows: &mut Rows) -> (u32, bool) {
         let (mut last, mut falls, mut evaluations) = (f64::INFINITY, false, 0);
         let mut near = true;

@@ -263,8 +263,7 @@ impl CurveRun {
         fit
     }
 
-    /// Refines a success of Levenberg–Marquardt, or marks it as stalled; returns the number of evaluations. Returns the
-    /// evaluations.
+    /// Refines a success of Levenberg–Marquardt, or marks it as stalled; returns the number of evaluations.
     fn refine_end(&self, problem: &Problem, fit: &mut CurveFit, rows: &mut Rows) -> u32 {
         let in_f32 = self.device.inner.runs_wgsl();
         let is_simplex = matches!(self.solver, CurveSolver::NelderMead(_));

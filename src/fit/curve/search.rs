@@ -141,7 +141,7 @@ impl Search {
     }
 
     /// Sets the next value to fit at, clamped to the bounds; if that is no move, ends the search with an infinite
-    /// limit. A parameter that cannot move has an infinite limit.
+    /// limit.
     fn move_to(&mut self, value: f64) {
         self.next = value.clamp(self.bounds.lower, self.bounds.upper);
         if self.next == self.inside.value {

@@ -103,7 +103,7 @@ fn grid_key(arm: &ModelArm, data: &ArmSpectra, wavelength: &Arc<[f64]>) -> GridK
 }
 
 /// Returns the sampling of a file's wavelengths in one arm: that in `shared`, or new ones where each spectrum has its
-/// own grid. `shared` has those of shared grids.
+/// own grid.
 fn samplings_of(model: &SpectralModel, arm: &ModelArm, data: &ArmSpectra, shared: &[SharedGrid]) -> Grids {
     match &data.wavelength {
         Wavelength::Shared(wavelength) => {

@@ -40,7 +40,6 @@ impl Run<'_> {
     }
 
     /// Makes the canary, a spectrum of known answer that checks a GPU, unless the run has one that suits these spectra.
-    /// That of the last batch is kept if it suits these spectra.
     pub(super) fn make_canary(&mut self, layout: &[ArmLayout], grids: &[Grids], place: usize) -> Result<()> {
         let known = self.canary.take().filter(|canary| canary.suits(layout, grids));
         self.canary = match known {

@@ -40,7 +40,6 @@ pub struct Piece {
 
 impl Piece {
     /// Hashes the batch's spectra for the journal, unless that has all their rows; returns the number of bytes hashed.
-    /// Returns the number of bytes that were hashed.
     pub fn hash(&mut self) -> usize {
         if self.is_known() {
             return 0;
@@ -143,8 +142,7 @@ impl Ends<'_> {
         Ok(Piece { number, spectra, known, known_makers, recalled, hash: None })
     }
 
-    /// Sends a job of some batches to the workers, or puts it into `held` if the journal has all of its rows. If all
-    /// their rows are known, `held` receives them instead.
+    /// Sends a job of some batches to the workers, or puts it into `held` if the journal has all of its rows.
     fn send(&mut self, number: usize, mut pieces: Vec<Piece>, jobs: &Sender<Job>, held: &mut BTreeMap<usize, Job>) {
         if pieces.iter().all(Piece::is_known) {
             let rows = pieces.iter_mut().map(|piece| piece.known.drain(..).flatten().collect()).collect();

@@ -8,7 +8,7 @@ use crate::solver::whole::WholeBatch;
 use crate::values::Values;
 
 /// Returns lower and upper bounds of a range of curves, (P) or (curves, P), with held parameters at their `starts`;
-/// `None` without bounds. Held parameters have equal ones. `None` where all are infinite.
+/// `None` without bounds. That is where all are infinite.
 pub(super) fn bounds(
     fitter: &CurveRun,
     curves: &Curves,

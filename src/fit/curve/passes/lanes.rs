@@ -199,7 +199,7 @@ impl LaneSearch<'_> {
     }
 
     /// Stores the objective at the point that a lane asked for and chooses its next point; returns a status if the
-    /// search has ended. Returns the status of a simplex that has ended.
+    /// search has ended.
     fn advance(&self, lane: &mut Lane, value: f64) -> Option<Status> {
         lane.trials[lane.asked].value = value;
         if lane.asked + 1 < lane.first {
