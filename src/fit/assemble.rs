@@ -80,7 +80,8 @@ fn none_matches(model: &SpectralModel, spectra: &Spectra) -> Error {
     Error::ShapeMismatch { what: spectra.file.to_string(), message }
 }
 
-/// Returns the arrays of an arm, or an error if the model asks for resolution matrices and there are none.
+/// Returns an arm's arrays as they are, or an error if the model asks for the file's resolution matrices and there are
+/// none.
 fn with_resolution<'s>(arm: &ModelArm, data: &'s ArmSpectra<'s>, spectra: &Spectra) -> Result<Cow<'s, ArmSpectra<'s>>> {
     if arm.line_spread == LineSpread::File && data.resolution.is_none() {
         let name = if data.name.is_empty() { &arm.name } else { &data.name };

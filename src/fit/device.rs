@@ -73,7 +73,7 @@ pub struct DeviceDescription {
 
 #[cfg(feature = "gpu")]
 impl DeviceDescription {
-    /// Returns the description of a GPU adapter.
+    /// Turns what is known of a GPU adapter into the description that users see.
     fn of_adapter(a: crate::gpu::AdapterDescription) -> DeviceDescription {
         let [buffers, bindings] = [a.max_buffer_size, a.max_binding_size].map(|bytes| bytes >> 20);
         DeviceDescription {

@@ -148,7 +148,8 @@ impl Finish<'_> {
         }
     }
 
-    /// Sets the flags that follow from the fit and from the prepared spectrum.
+    /// Sets a row's flags by its fit and its prepared spectrum: for bounds, χ², signal-to-noise, masked pixels and
+    /// hulls.
     fn set_flags(&self, row: &mut FitRow, prepared: &Prepared, limits: &[Limits]) {
         let is_improbable = |tail: Tail| row.dof > 0 && chi2_tail_is_below(IMPROBABLE, tail, row.chi2, row.dof as f64);
         let masked = 1.0 - prepared.unmasked as f64 / prepared.pixels.max(1) as f64;

@@ -158,7 +158,7 @@ impl SpectralFitter {
         self.batch_size.unwrap_or(if device.runs_wgsl() { 2048 } else { 256 })
     }
 
-    /// Makes the first bad spectrum an error instead of a row.
+    /// Sets whether the first spectrum that cannot be fitted is an error, instead of a row that says why.
     #[must_use]
     pub fn strict(mut self, strict: bool) -> SpectralFitter {
         self.strict = strict;
@@ -256,7 +256,7 @@ impl SpectralFitter {
         FitTable::new(self.parameters()).with_units(self.units()).with_arms(self.arms())
     }
 
-    /// Returns name and unit of each of the emulators' labels.
+    /// Returns name and unit of each of the emulators' labels, sorted and without duplicates.
     pub fn units(&self) -> Vec<(String, String)> {
         let labels = self.model.arms.iter().flat_map(|arm| arm.emulator.labels());
         let mut units: Vec<_> = labels.map(|label| (label.name.clone(), label.unit.clone())).collect();

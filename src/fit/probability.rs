@@ -61,8 +61,8 @@ pub fn chi2_tail(tail: Tail, chi2: f64, dof: f64) -> f64 {
     if tail == computed { probability } else { 1.0 - probability }
 }
 
-/// Returns whether a tail probability of χ² is below `limit`. For most χ² a bound decides, without the sums of
-/// [`chi2_tail`].
+/// Returns whether the probability that χ² lies at or beyond `chi2`, in this tail, is below `limit`. For most χ² a
+/// bound decides, without the sums of [`chi2_tail`].
 pub fn chi2_tail_is_below(limit: f64, tail: Tail, chi2: f64, dof: f64) -> bool {
     let (a, x) = (0.5 * dof, 0.5 * chi2);
     // the first term of the series; Γ(a, x) ≥ xᵃ e⁻ˣ / (x + 1) for a ≥ ½

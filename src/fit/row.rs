@@ -129,7 +129,7 @@ impl FitRow {
         }
     }
 
-    /// Sets the status of a failed fit, and removes its errors.
+    /// Sets the status, and its text, of a row whose fit has failed, and its errors and correlations to NaN.
     pub(super) fn fail(&mut self, status: Status, text: &str) {
         (self.status, self.status_text) = (status, text.into());
         self.clear_errors();

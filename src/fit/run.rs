@@ -129,7 +129,7 @@ impl<'a> Run<'a> {
         self.tally.is_some_and(|tally| tally.cancel().load(Ordering::Relaxed))
     }
 
-    /// Runs `work` and adds its time to a stage.
+    /// Runs `work`, adds the time that it took to a stage, and returns its result.
     fn time<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> T) -> T {
         let begin = Instant::now();
         let out = work(self);

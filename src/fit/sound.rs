@@ -39,7 +39,8 @@ fn has_posterior(row: &FitRow) -> bool {
     row.posterior.is_some_and(|p| finite(&[p.velocity, p.error, p.skewness, p.kurtosis]))
 }
 
-/// Returns whether all numbers of the row are finite, except errors that are missing or infinite for a reason.
+/// Returns whether parameters, χ² and correlations are finite, and errors missing or infinite only where bounds or
+/// flags say why.
 fn row_is_sound(row: &FitRow) -> bool {
     if !(finite(&[row.chi2, row.objective]) && finite(&row.parameters)) {
         return false;

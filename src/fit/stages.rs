@@ -55,7 +55,7 @@ impl Stages {
         Stages { trace: begin.map(|begin| Trace { begin, spans: Vec::new() }), ..Stages::default() }
     }
 
-    /// Runs `work`, and adds its time to a stage.
+    /// Runs `work`, adds the time that it took to a stage, and returns its result.
     pub fn time<T>(&mut self, stage: Stage, work: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let out = work();
@@ -84,7 +84,7 @@ impl Stages {
         self.times.iter_mut().zip(other.times).for_each(|(time, more)| *time += more);
     }
 
-    /// Returns name and time of each stage.
+    /// Returns the name of each stage and the time spent in it.
     pub fn list(&self) -> Vec<(String, Duration)> {
         NAMES.iter().zip(self.times).map(|(name, time)| (name.to_string(), time)).collect()
     }

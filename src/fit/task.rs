@@ -65,7 +65,7 @@ impl Task {
         Task { device: device.clone(), linearise, evaluate, parameters, constant: 0.0, failures: None }
     }
 
-    /// Sets the failures of a user's model, and the index of this task among them.
+    /// Adds to the task the record of a user's model's failures, and the task's index in it.
     pub(super) fn with_failures(mut self, failures: Arc<Failures>, index: usize) -> Task {
         self.failures = Some((failures, index));
         self

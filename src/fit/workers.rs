@@ -64,7 +64,7 @@ impl<'a> Tally<'a> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(message);
     }
 
-    /// Adds to the number of finished spectra, and reports it unless the run is stopped.
+    /// Adds `more` to the number of finished spectra, and reports it to the user's function unless the run is stopped.
     pub fn add(&self, more: u64) {
         let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
         *finished += more;
@@ -75,7 +75,7 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Returns the flag that stops the run.
+    /// Returns the flag that stops the run when it is set.
     pub fn cancel(&self) -> &AtomicBool {
         self.stop.as_ref().unwrap_or(&self.control.cancel)
     }

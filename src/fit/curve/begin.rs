@@ -117,7 +117,8 @@ pub(super) fn gain(problem: &Problem, in_f32: bool) -> f64 {
 /// Largest rounding of a column's numbers by f32, as a share of the column's range.
 const COARSEST: f64 = 1e-3;
 
-/// Returns whether f32 holds predictors and data with the digits that a fit needs, and the squares of the rows.
+/// Returns whether a curve can be fitted in f32, which must hold predictors and data with enough digits, and the
+/// squares of the rows.
 pub(super) fn suits_f32(curve: &Curve) -> bool {
     let largest = |of: &dyn Fn(f64, f64) -> f64| {
         let used = curve.y.iter().zip(&curve.weight).filter(|(_, weight)| **weight > 0.0);

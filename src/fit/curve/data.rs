@@ -369,7 +369,7 @@ impl Curve {
         self.gain = 1.0;
     }
 
-    /// Returns the [`rounding`] of the weighted data.
+    /// Returns the [`rounding`] of the weighted data: the χ² that numbers of spacing `epsilon` may leave.
     pub fn rounding(&self, epsilon: f64) -> f64 {
         rounding(self.y.iter().zip(&self.weight).map(|(y, weight)| y * weight), epsilon)
     }

@@ -126,16 +126,16 @@ impl CurveFitter {
         self
     }
 
-    /// Chooses how residuals count; least squares unless set.
+    /// Sets the estimator, which says how residuals count; least squares unless set.
     #[must_use]
     pub fn estimator(self, estimator: Estimator) -> CurveFitter {
         CurveFitter { estimator, ..self }
     }
 
-    /// Says that sigma is known in absolute terms, as `absolute_sigma=True` of scipy's `curve_fit` does. If it is not
-    /// (the default), sigma has relative meaning only, and the covariance is multiplied by χ²/dof, as it is by scipy's
-    /// `curve_fit` and, with `scale_covar`, by lmfit. Counts ([`Estimator::Poisson`]) are always absolute. See
-    /// [`CurveFit::errors`].
+    /// Sets whether sigma is known in absolute terms, as `absolute_sigma=True` of scipy's `curve_fit`, so that errors
+    /// are not scaled by χ²/dof. If it is not (the default), sigma has relative meaning only, and the covariance is
+    /// multiplied by χ²/dof, as it is by scipy's `curve_fit` and, with `scale_covar`, by lmfit. Counts
+    /// ([`Estimator::Poisson`]) are always absolute. See [`CurveFit::errors`].
     #[must_use]
     pub fn absolute_sigma(self, absolute_sigma: bool) -> CurveFitter {
         CurveFitter { absolute_sigma, ..self }
@@ -149,7 +149,7 @@ impl CurveFitter {
         CurveFitter { polish, ..self }
     }
 
-    /// Adds covariances to columns ([`CurveColumns::covariance`]): (curves, P, P) numbers, and an evaluation of each
+    /// Sets whether columns have covariances ([`CurveColumns::covariance`]), (curves, P, P), which cost an evaluation of each
     /// curve in f64. Off unless set; [`fit`](Self::fit) always has them.
     #[must_use]
     pub fn covariance(self, covariance: bool) -> CurveFitter {
@@ -162,8 +162,8 @@ impl CurveFitter {
         CurveFitter { max_memory: Some(bytes), ..self }
     }
 
-    /// Sends curves that a GPU has failed to fit twice to the CPU, if the model runs there. Unless set they go there
-    /// where popfit chose the GPU (`auto`, `all`), and the failure is an error where the user did.
+    /// Sets whether the CPU fits curves that a GPU has failed to fit twice, if the model runs there. Unless set they go
+    /// there where popfit chose the GPU (`auto`, `all`), and the failure is an error where the user did.
     #[must_use]
     pub fn cpu_fallback(self, cpu_fallback: bool) -> CurveFitter {
         CurveFitter { cpu_fallback: Some(cpu_fallback), ..self }

@@ -107,7 +107,7 @@ impl Problem<'_> {
         parameters[p].abs().max(self.curve.scale[p])
     }
 
-    /// Returns the free parameters that are inside their bounds, or at one that they would leave downhill.
+    /// Returns the indices of the free parameters inside their bounds, or at a bound from which the cost falls inwards.
     fn movable(&self, rows: &Rows, parameters: &[f64]) -> Vec<usize> {
         let (lower, upper) = (&self.curve.lower, &self.curve.upper);
         let is_pushed = |p: usize| {

@@ -97,15 +97,16 @@ impl Rows {
 }
 
 impl Problem<'_> {
-    /// Returns the values of the model, with `derivatives` also these, (1 + P, points); `None` if the model does not
-    /// run on the CPU.
+    /// Returns the model's values on the CPU and, with `derivatives`, these, (1 + P, points); `None` if it does not run
+    /// there.
     pub fn model_rows(&self, derivatives: bool, parameters: &[f64], scale: &[f64]) -> Option<Vec<f64>> {
         let limits = Some(Limits { scale, ..self.curve.limits() });
         let member = Member { index: self.curve.index, number: self.curve.number };
         self.model.rows(derivatives, &CustomInput { x: &self.curve.x, parameters, limits, member }, self.failures)
     }
 
-    /// Returns the cost alone, priors included; `None` where the model is not finite at an unmasked point.
+    /// Returns the cost alone, without derivatives and with priors; `None` where the model is not finite at an unmasked
+    /// point.
     pub fn cost(&self, parameters: &[f64]) -> Option<f64> {
         let Curve { y, weight, scale, .. } = self.curve;
         self.costs.set(self.costs.get() + 1);
@@ -118,8 +119,8 @@ impl Problem<'_> {
         Some(chi2 + penalty).filter(|cost| cost.is_finite())
     }
 
-    /// Returns the rows at some parameters; `None` where the model, or a derivative, is not finite at an unmasked
-    /// point.
+    /// Returns residuals, Jacobian, gradient and cost at some parameters; `None` where model or derivatives are not
+    /// finite at an unmasked point.
     pub fn rows(&self, parameters: &[f64]) -> Option<Rows> {
         let Curve { y, weight, scale, .. } = self.curve;
         let (points, count) = (y.len(), parameters.len());

@@ -133,7 +133,7 @@ pub(super) fn open_undetermined(covariance: &mut [f64], undetermined: impl Itera
     undetermined.for_each(|p| covariance[p * count + p] = f64::INFINITY);
 }
 
-/// Returns a status in words.
+/// Returns a message for users that explains a status.
 fn message(status: Status) -> &'static str {
     match status {
         Status::MaxRounds => "the budget of rounds is spent",

@@ -5,8 +5,8 @@ use crate::fit::Flags;
 use crate::fit::sound::finite;
 use crate::solver::Status;
 
-/// Changes the status of a successful curve to [`Status::NotFinite`] if one of its numbers is not finite. Its
-/// covariance is NaN if a parameter is undetermined or at a bound, or if the noise is unknown.
+/// Changes the status of a successful curve to [`Status::NotFinite`], and its errors to NaN, if one of its numbers is
+/// not finite. Its covariance is NaN if a parameter is undetermined or at a bound, or if the noise is unknown.
 pub fn curve(mut fit: CurveFit) -> CurveFit {
     if fit.status.is_success() && !curve_is_sound(&fit) {
         fit.status = Status::NotFinite;

@@ -62,7 +62,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Counts `more` fits that have ended.
+    /// Adds `more` to the number of ended fits, and reports the progress.
     pub fn add(&self, more: usize) {
         self.show(more as u64, 0);
     }

@@ -192,12 +192,12 @@ impl Journal {
         self.damage.as_deref()
     }
 
-    /// Returns the number of batches whose rows are all known.
+    /// Returns the number of batches of which the journal has the rows of all spectra.
     pub fn len(&self) -> usize {
         self.known.values().filter(|batch| batch.is_complete).count()
     }
 
-    /// Returns whether there is no batch whose rows are all known.
+    /// Returns whether there is no batch of which the journal has the rows of all spectra.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -246,7 +246,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes a record at the end of the file.
+    /// Appends a record to the journal's file.
     fn append(&mut self, record: &Record) -> Result<()> {
         let failed = |message: String| Error::Journal { path: self.path.clone(), message };
         let payload = postcard::to_stdvec(record).map_err(|error| failed(error.to_string()))?;

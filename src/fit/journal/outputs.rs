@@ -40,12 +40,12 @@ pub fn expect(states: &mut Vec<OutputState>, output: &Path, temporary: &Path) {
     }
 }
 
-/// Returns the first output that exists and is not in the recorded state.
+/// Returns the first output that exists and whose size and time are not as recorded.
 pub fn first_changed<'a>(outputs: &'a [PathBuf], recorded: &[OutputState]) -> Option<&'a PathBuf> {
     outputs.iter().find(|path| is_changed(path, recorded))
 }
 
-/// Returns whether an output exists and is not in the recorded state.
+/// Returns whether an output exists and its size and time are not as recorded.
 fn is_changed(path: &Path, recorded: &[OutputState]) -> bool {
     let name = name(path);
     let known = recorded.iter().find(|state| state.name == name);

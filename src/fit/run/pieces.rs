@@ -280,7 +280,7 @@ pub(super) fn groups<'s>(
     })
 }
 
-/// Separates spectra of one shape by the arms in which they have a continuum basis of their own.
+/// Divides spectra of one layout into groups by the arms in which they have a continuum basis of their own.
 fn by_basis(layout: Vec<ArmLayout>, grids: Arc<[Grids]>, ready: impl Iterator<Item = ReadySpectrum>) -> Vec<Group> {
     let mut all: Vec<Group> = Vec::new();
     for one in ready {

@@ -128,7 +128,7 @@ impl CurveRun {
         if self.device.inner.runs_wgsl() { f32::COST_NOISE } else { f64::SIMPLEX_NOISE }
     }
 
-    /// Returns the relative spacing of the numbers in which rows are computed.
+    /// Returns the machine epsilon of the numbers in which the device computes: of f32 on GPUs, else of f64.
     fn epsilon(&self) -> f64 {
         if self.device.inner.runs_wgsl() { f32::EPSILON.into() } else { f64::EPSILON }
     }
