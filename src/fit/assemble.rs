@@ -17,7 +17,8 @@ use crate::suggest::nearest;
 /// Number of pixels that stand in for an arm which a file lacks.
 const ABSENT: usize = 32;
 
-/// Returns the arrays of the spectra for each arm of the model. An arm that the file lacks has pixels without weight.
+/// Returns the arrays for each arm of the model, in its order: those of the file's arm of the same name, or arrays
+/// without weight where the file lacks it.
 ///
 /// # Errors
 /// Returns [`Error::ShapeMismatch`] if no arm matches, if a name is probably misspelt, or if a resolution matrix is
@@ -40,7 +41,8 @@ pub fn missing<'m>(model: &'m SpectralModel, spectra: &Spectra) -> Vec<&'m str> 
     model.arms.iter().filter(lacks).map(|arm| arm.name.as_str()).collect()
 }
 
-/// Returns the arrays of an arm, if the file has them.
+/// Returns the file's arrays for an arm of the model, matched by name (or alone, if a name is empty); `None` if it has
+/// none.
 fn find<'s>(model: &SpectralModel, spectra: &'s Spectra<'s>, arm: &ModelArm) -> Option<&'s ArmSpectra<'s>> {
     match (model.arms.as_slice(), spectra.arms.as_slice()) {
         // If there is one arm only, its name may be missing.
@@ -78,7 +80,8 @@ fn none_matches(model: &SpectralModel, spectra: &Spectra) -> Error {
     Error::ShapeMismatch { what: spectra.file.to_string(), message }
 }
 
-/// Returns the arrays of an arm, or an error if the model asks for resolution matrices and there are none.
+/// Returns an arm's arrays as they are, or an error if the model asks for the file's resolution matrices and there are
+/// none.
 fn with_resolution<'s>(arm: &ModelArm, data: &'s ArmSpectra<'s>, spectra: &Spectra) -> Result<Cow<'s, ArmSpectra<'s>>> {
     if arm.line_spread == LineSpread::File && data.resolution.is_none() {
         let name = if data.name.is_empty() { &arm.name } else { &data.name };
@@ -88,7 +91,8 @@ fn with_resolution<'s>(arm: &ModelArm, data: &'s ArmSpectra<'s>, spectra: &Spect
     Ok(Cow::Borrowed(data))
 }
 
-/// Returns an arm without weight on a grid inside its template, so that it contributes nothing to a fit.
+/// Makes arrays for an arm that the file lacks: a few pixels inside its template with zero flux and ivar, so that it
+/// adds nothing to a fit.
 fn absent<'s>(arm: &ModelArm, spectra: &Spectra) -> Result<Cow<'s, ArmSpectra<'s>>> {
     let template = arm.emulator.wavelength();
     let (low, high) = (template[0], template[template.len() - 1]);
@@ -105,7 +109,8 @@ fn absent<'s>(arm: &ModelArm, spectra: &Spectra) -> Result<Cow<'s, ArmSpectra<'s
     }))
 }
 
-/// Returns the arrays of one spectrum in one arm.
+/// Returns one spectrum's wavelengths, flux, ivar, mask and (if the model takes it from the file) resolution matrix in
+/// one arm.
 pub fn raw<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize) -> RawArm<'s> {
     let resolution = arm.resolution.as_ref().filter(|_| model.line_spread == LineSpread::File);
     let resolution = resolution.map(|r| {
@@ -118,7 +123,8 @@ pub fn raw<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize) -> RawArm
     RawArm { wavelength, flux: arm.flux.double(range.clone()), ivar: arm.ivar.double(range), mask, resolution }
 }
 
-/// Prepares one spectrum of a batch for the fit.
+/// Makes the arrays that the fit of spectrum `place` of a batch reads from its data in all arms, or returns the fault
+/// why it cannot be fitted.
 pub fn prepare_one(
     model: &SpectralModel,
     arms: &[Cow<ArmSpectra>],
@@ -133,7 +139,8 @@ pub fn prepare_one(
     prepare(model, &raw, &samplings)
 }
 
-/// Prepares the first `count` spectra of a batch in parallel.
+/// Makes, in parallel, the arrays that the fits of the first `count` spectra of a batch read; those that cannot be
+/// fitted give faults.
 pub fn prepare_all(
     model: &SpectralModel,
     arms: &[Cow<ArmSpectra>],
@@ -143,7 +150,8 @@ pub fn prepare_all(
     (0..count).into_par_iter().map(|place| prepare_one(model, arms, grids, place)).collect()
 }
 
-/// Returns the batch that the device reads: the blocks of all spectra, one after another, and their starts.
+/// Returns the solver's input for prepared spectra: the blocks of all spectra, one after another, with their starts,
+/// bounds and priors.
 pub fn assemble(objective: &SpectralObjective, spectra: ReadySpectra, starts: &[Starts]) -> Batch {
     let ReadySpectra { model, grids, spectra: ready } = spectra;
     let mut batch = Batch { spectra: ready.len(), ..Batch::default() };
@@ -162,7 +170,7 @@ pub fn assemble(objective: &SpectralObjective, spectra: ReadySpectra, starts: &[
     batch
 }
 
-/// Adds the blocks of one arm to a batch.
+/// Appends the blocks of arm `a` (data, weights, wavelength sampling and continuum basis) of all spectra to a batch.
 fn add_arm(batch: &mut Batch, objective: &SpectralObjective, spectra: ReadySpectra, a: usize) {
     let (ready, grid, buffers) = (spectra.spectra, &spectra.grids[a], &objective.arms[a]);
     let width = objective.pixels(buffers);
@@ -205,7 +213,7 @@ fn basis_of<'r>(ready: &'r ReadySpectrum, grid: &'r Grids, a: usize) -> &'r [f32
     grid.of(ready.place).map_or(&[][..], |sampling| ready.prepared.arms[a].basis(sampling))
 }
 
-/// Returns one block per array: each array's `rows` rows, padded with zeros to `width`.
+/// Returns all arrays as one f32 block: each array's `rows` rows, each row padded with zeros to `width`.
 fn padded_rows(arrays: Vec<&[f32]>, rows: usize, width: usize) -> Values {
     // These are most of a batch's bytes, so that all cores take part.
     let mut all = vec![0.0; rows * width * arrays.len()];
@@ -214,7 +222,8 @@ fn padded_rows(arrays: Vec<&[f32]>, rows: usize, width: usize) -> Values {
     Values::F32(all.into())
 }
 
-/// Copies `rows` rows into rows of length `width`. Values beyond the end of a row stay as they are.
+/// Copies `rows` rows of equal length from one array to the beginnings of rows of length `width` in another. Values
+/// beyond the end of a row stay as they are.
 fn pad_rows<T: Copy>(from: &[T], into: &mut [T], rows: usize, width: usize) {
     let own = from.len() / rows.max(1);
     for (from, into) in from.chunks_exact(own.max(1)).zip(into.chunks_exact_mut(width.max(1))) {
@@ -222,7 +231,8 @@ fn pad_rows<T: Copy>(from: &[T], into: &mut [T], rows: usize, width: usize) {
     }
 }
 
-/// Adds the members, and the bounds and priors of their spectra.
+/// Appends to a batch one member per start of each spectrum, and the spectra's bounds and priors, in the solver's
+/// units.
 fn add_members(batch: &mut Batch, spectra: ReadySpectra, starts: &[Starts]) {
     let parameters = &spectra.model.parameters;
     for (s, one) in spectra.spectra.iter().enumerate() {

@@ -6,7 +6,7 @@ use crate::model::{Fault, SpectralModel};
 use crate::solver::Status;
 use crate::spectra::{Ids, Spectra};
 
-/// Returns the row of a spectrum that is not fitted yet.
+/// Returns a row of results that has a spectrum's id, file and row number, but no fit yet.
 pub fn blank(model: &SpectralModel, spectra: &Spectra, place: usize) -> FitRow {
     FitRow {
         id: match &spectra.ids {
@@ -19,20 +19,21 @@ pub fn blank(model: &SpectralModel, spectra: &Spectra, place: usize) -> FitRow {
     }
 }
 
-/// Returns a row without a fit that belongs to no spectrum.
+/// Returns a row of results without a fit that belongs to no spectrum, with lengths that suit the model.
 pub fn nobody(model: &SpectralModel) -> FitRow {
     FitRow { continuum_terms: vec![0; model.arms.len()], ..FitRow::new(0, model.parameters.len()) }
 }
 
-/// Sets the status of a spectrum that cannot be fitted. Its parameters stay NaN.
+/// Marks the row of a spectrum that cannot be fitted as a bad input, with the fault's name as status text and its
+/// detail as message. Its parameters stay NaN.
 pub fn refuse(row: &mut FitRow, fault: Fault) {
     row.status = Status::BadInput;
     row.status_text = fault.cause.name().into();
     row.message = fault.detail;
 }
 
-/// Fills the row of a spectrum whose run was cancelled before its fit began. Its parameters are the start of the user,
-/// of the first guess or of the model, if there is one.
+/// Writes a spectrum's start (or else the model's, or NaN) into its row, with a message that the run was cancelled
+/// before its fit. `start` is the user's or that of the first guess.
 pub fn place_at_start(model: &SpectralModel, row: &mut FitRow, start: Option<&[f64]>) {
     row.message = "interrupted before its fit began; the parameters are its start".into();
     for (p, parameter) in model.parameters.iter().enumerate() {

@@ -61,8 +61,8 @@ struct CanaryArms<'a> {
 }
 
 impl Canary {
-    /// Returns a canary with the sampling of the spectrum at `place`. `None` if the model has no finite χ² in the
-    /// middle of its labels.
+    /// Makes a canary: a simulated spectrum on the grids of the one at `place`, with the CPU's fit as known answer;
+    /// `None` if it cannot be fitted. It cannot either if the model has no finite χ² in the middle of its labels.
     pub fn new(fitter: &SpectralFitter, layout: &[ArmLayout], grids: &[Grids], place: usize) -> Result<Option<Canary>> {
         // 1. Make the spectrum, and move its start away from the truth.
         let samplings = grids.iter().filter_map(|grid| grid.of(place).ok()).map(|s| &**s).collect();
@@ -85,14 +85,16 @@ impl Canary {
         Ok(is_known.then_some(Canary { layout, shared, ready, answer, cost_at_start, objective_at_start }))
     }
 
-    /// Returns whether these spectra have the canary's layout and share its samplings.
+    /// Returns whether this canary can check spectra: their layout must equal its own, and their grids must be the same
+    /// shared objects.
     pub fn suits(&self, layout: &[ArmLayout], grids: &[Grids]) -> bool {
         let mut pairs = self.shared.iter().zip(grids.iter().map(Grids::shared));
         self.layout == layout
             && pairs.all(|(own, other)| own.as_ref().zip(other).is_some_and(|(a, b)| Arc::ptr_eq(a, b)))
     }
 
-    /// Inserts a canary after every `chunk` spectra, and after the last one. Returns their indices in ascending order.
+    /// Inserts a copy of the canary after every `chunk` (at least `MIN_SPACING`) spectra and after the last, and
+    /// returns the copies' places. The places are indices in ascending order.
     pub fn join(&self, ready: &mut Vec<ReadySpectrum>, chunk: usize) -> Vec<usize> {
         let (chunk, mut places) = (chunk.max(MIN_SPACING), Vec::new());
         let spectra = std::mem::take(ready);
@@ -107,12 +109,12 @@ impl Canary {
         places
     }
 
-    /// Returns the spectrum that joins those of a scan.
+    /// Returns a copy of the canary's spectrum, to be evaluated with others in a scan of the objective at their starts.
     pub fn in_scan(&self) -> ReadySpectrum {
         self.ready.clone()
     }
 
-    /// Checks the objective that a scan found at the canary's start.
+    /// Returns an error if the objective that a device found at the canary's start is not the CPU's, within tolerances.
     ///
     /// # Errors
     /// Returns [`Error::DeviceUntrusted`] if it is wrong.
@@ -125,7 +127,8 @@ impl Canary {
         Err(untrusted(device, &format!("has an objective of {now}, not {expected}")))
     }
 
-    /// Checks a device's outcomes for the canary. Interrupted fits are not checked.
+    /// Returns an error if a device's fit of the canary is not the CPU's, within tolerances; a cancelled run may leave
+    /// it unfinished. Interrupted fits are not checked.
     ///
     /// # Errors
     /// Returns [`Error::DeviceUntrusted`] if they are wrong.
@@ -142,7 +145,8 @@ impl Canary {
         }
     }
 
-    /// Returns the difference between a row and the known answer in words, if there is one.
+    /// Returns in words how a device's fit of the canary differs from the CPU's beyond the tolerances; `None` if they
+    /// agree.
     fn difference(&self, fitter: &SpectralFitter, found: &FitRow) -> Option<String> {
         let answer = &self.answer;
         let is_success = |row: &FitRow| row.status.is_success();
@@ -168,32 +172,33 @@ impl Canary {
     }
 }
 
-/// Returns whether one of two fits was stopped by the limit of rounds about when the other one ended. Two devices may
-/// differ in this.
+/// Returns whether one of two fits stopped at the limit of rounds and the other one ended after at least half as many
+/// rounds. Two devices may differ in this.
 fn is_short(answer: &FitRow, found: &FitRow) -> bool {
     let [ends, stops] = if answer.status == Status::MaxRounds { [found, answer] } else { [answer, found] };
     stops.status == Status::MaxRounds && 2 * ends.rounds >= stops.rounds
 }
 
-/// Returns the error for a wrong canary.
+/// Returns the error for a device whose fit of the canary is wrong in the way that `what` says.
 fn untrusted(device: &str, what: &str) -> Error {
     Error::DeviceUntrusted { device: device.into(), message: format!("a spectrum of known answer {what}") }
 }
 
-/// Returns the settings of passes for one canary.
+/// Returns the fitter's solver and precision as settings for the fit of one spectrum with one start.
 fn settings_for_one(fitter: &SpectralFitter) -> PassSettings {
     let SpectralFitter { solver, precision, .. } = *fitter;
     PassSettings { solver, precision, has_evaluation: false, memory: None, max_starts: 1 }
 }
 
-/// Returns the row of a fit.
+/// Returns the row of results, without an id, for a spectrum and the outcomes of its fits from all starts.
 fn row(fitter: &SpectralFitter, ready: &ReadySpectrum, outcomes: &[Outcome]) -> FitRow {
     let mut row = blank::nobody(&fitter.model);
     fitter.finish().fill(&mut row, outcomes, ready);
     row
 }
 
-/// Returns the spectrum of the model in the middle of its labels, with noise, and with this middle as its start.
+/// Makes a spectrum from the model near the middle of its bounds, with noise, that starts there; `None` if it cannot be
+/// fitted.
 fn simulated_spectrum(fitter: &SpectralFitter, arms: &CanaryArms, place: usize) -> Result<Option<ReadySpectrum>> {
     let model = &fitter.model;
     let (starts, limits) = (vec![middle(fitter)], model.parameters.iter().map(ModelParameter::limits).collect());
@@ -240,8 +245,8 @@ fn identity(pixels: usize, diagonals: usize) -> Vec<f32> {
     (0..diagonals * pixels).map(|k| if k / pixels == diagonals / 2 { 1.0 } else { 0.0 }).collect()
 }
 
-/// Returns a start near the middle of the bounds: the nearest point of the first guess, which lies inside the hulls, or
-/// the middle itself if there is no first guess.
+/// Returns, in the solver's units, the first-guess library's point nearest to the middle of the bounds, or the middle
+/// itself without a library.
 fn middle(fitter: &SpectralFitter) -> Start {
     let parameters = &fitter.model.parameters;
     let share = |p: &ModelParameter, u: f64| (p.to_physical(u) - p.lower) / (p.upper - p.lower);
@@ -258,7 +263,7 @@ fn middle(fitter: &SpectralFitter) -> Start {
     Start { u, basin: 0 }
 }
 
-/// Computes the model at the start of a spectrum on the CPU. Returns the flux of each arm (pixels).
+/// Computes the model's flux at a spectrum's start on the CPU, one row of pixels per arm.
 fn model_flux(fitter: &SpectralFitter, arms: &CanaryArms, ready: &ReadySpectrum) -> Result<Vec<Vec<f64>>> {
     let model = &fitter.model;
     let objective = SpectralObjective::new(model, arms.layout, fitter.precision.of_results());

@@ -29,8 +29,8 @@ pub struct JacobianCheck {
 }
 
 impl SpectralFitter {
-    /// Compares the Jacobian with central differences at points of the first-guess library, in f64 on the CPU. The
-    /// spectra are the templates' own grids.
+    /// Compares the model's derivatives with central differences at points of the first-guess library, in f64 on the
+    /// CPU, and returns each parameter's worst. The spectra are the templates' own grids.
     ///
     /// # Errors
     /// Returns [`Error::InvalidSettings`](crate::Error::InvalidSettings) and [`Error::Usage`](crate::Error::Usage) for
@@ -58,8 +58,8 @@ impl SpectralFitter {
             .collect())
     }
 
-    /// Returns how far a derivative of the model is from central differences (relative L2 norm), the worst over the
-    /// arms.
+    /// Returns the relative L2 difference between the model's derivative by parameter `p` and central differences, the
+    /// worst over the arms.
     fn column_difference(&self, spectra: &Spectra, point: &[f64], p: usize) -> Result<f64> {
         let mut run = self.run()?;
         let scale = self.model.parameters[p].solver.scale;
@@ -83,7 +83,8 @@ impl SpectralFitter {
     }
 }
 
-/// Evaluates the model of the first spectrum at a point of which parameter `p` is moved.
+/// Evaluates each arm's model of the first spectrum in f64 at a point whose parameter `p` is moved `by` a physical
+/// amount.
 fn inspect_moved(run: &mut Run, spectra: &Spectra, point: &[f64], p: usize, by: f64) -> Result<Vec<InspectedArm>> {
     let mut parameters = point.to_vec();
     parameters[p] += by;
@@ -91,7 +92,7 @@ fn inspect_moved(run: &mut Run, spectra: &Spectra, point: &[f64], p: usize, by: 
     run.inspect(spectra, &[moved], Precision::F64).map(|mut one| one.swap_remove(0))
 }
 
-/// Returns a flat spectrum on the wavelengths of each arm's template.
+/// Returns a spectrum of flux 1 and ivar 1 on the wavelengths of each arm's template.
 fn own_grids(wavelengths: &[&[f64]], fitter: &SpectralFitter) -> Result<Spectra<'static>> {
     let mut arms = Vec::new();
     for (arm, wavelength) in fitter.model.arms.iter().zip(wavelengths) {

@@ -35,7 +35,7 @@ setters!(Control {
 });
 
 impl Control {
-    /// Replaces [`progress`](#structfield.progress).
+    /// Sets the function that receives the number of finished spectra or curves and their total during a run.
     #[must_use]
     pub fn progress(mut self, progress: impl Fn(u64, u64) + Send + Sync + 'static) -> Control {
         self.progress = Some(Arc::new(progress));

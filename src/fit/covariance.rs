@@ -15,7 +15,8 @@ pub struct Covariance {
     pub undetermined: usize,
 }
 
-/// Inverts the packed normal matrix of the free parameters.
+/// Inverts the packed normal matrix of the free parameters into errors, correlations and the number of undetermined
+/// directions.
 ///
 /// The matrix is scaled to a unit diagonal. Directions whose eigenvalue is below `tolerance` are undetermined.
 /// Parameters that take part in them, and those without effect, have infinite errors. The others have those of the
@@ -69,7 +70,7 @@ pub fn covariance(normal_matrix: &[f64], free: &[bool], tolerance: f64) -> Covar
     out
 }
 
-/// Returns the index of the correlation of parameters a < b among those of `count` parameters.
+/// Returns the place of the correlation of parameters a < b in the flat list of all pairs of `count` parameters.
 pub fn pair_index(a: usize, b: usize, count: usize) -> usize {
     a * (2 * count - a - 1) / 2 + b - a - 1
 }

@@ -51,9 +51,9 @@ impl SpectralFitter {
         missing(&self.model, head).into_iter().map(note).collect()
     }
 
-    /// Returns the coverage of each arm of the model that the spectra have. If each spectrum has a wavelength grid of
-    /// its own, it is that of the first one; an arm without any grid, as in a file's
-    /// [`empty`](crate::spectra::SpectraReader::empty), is left out.
+    /// Returns for each arm that the spectra have the wavelength ranges of data and model, and the used pixels, by the
+    /// first spectrum's grid. If each spectrum has a wavelength grid of its own, it is that of the first one; an arm
+    /// without any grid, as in a file's [`empty`](crate::spectra::SpectraReader::empty), is left out.
     ///
     /// # Errors
     /// Returns [`Error::NoOverlap`](crate::Error::NoOverlap), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) and
@@ -75,7 +75,8 @@ impl SpectralFitter {
     }
 }
 
-/// Returns the coverage of one arm; `None` for a grid without pixels.
+/// Returns the wavelength ranges of an arm's data, model and used pixels, with the pixels' numbers; `None` for a grid
+/// without pixels.
 fn arm_coverage(arm: &ModelArm, data: &ArmSpectra, sampling: Option<&Sampling>) -> Option<ArmCoverage> {
     let wavelength = data.grid(0);
     let is_used = |j: &usize| sampling.is_some_and(|sampling| sampling.on[*j]);
@@ -90,7 +91,7 @@ fn arm_coverage(arm: &ModelArm, data: &ArmSpectra, sampling: Option<&Sampling>) 
     })
 }
 
-/// Returns the first and the last wavelength.
+/// Returns the first and the last wavelength; `None` if there are none.
 fn ends(wavelength: &[f64]) -> Option<(f64, f64)> {
     wavelength.first().copied().zip(wavelength.last().copied())
 }

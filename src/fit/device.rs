@@ -73,7 +73,7 @@ pub struct DeviceDescription {
 
 #[cfg(feature = "gpu")]
 impl DeviceDescription {
-    /// Returns the description of a GPU adapter.
+    /// Turns what is known of a GPU adapter into the description that users see.
     fn of_adapter(a: crate::gpu::AdapterDescription) -> DeviceDescription {
         let [buffers, bindings] = [a.max_buffer_size, a.max_binding_size].map(|bytes| bytes >> 20);
         DeviceDescription {
@@ -88,12 +88,12 @@ impl DeviceDescription {
 }
 
 impl Device {
-    /// Returns the CPU.
+    /// Returns the CPU as a device to fit on.
     pub fn cpu() -> Device {
         Device::one(CpuDevice)
     }
 
-    /// Returns a single device.
+    /// Wraps a single one of the solver's devices, which shares its batches with no other.
     pub(crate) fn one(device: impl solver::Device + 'static) -> Device {
         Device { inner: Arc::new(device), others: Vec::new(), is_chosen: false }
     }
@@ -127,12 +127,12 @@ impl Device {
         self
     }
 
-    /// Returns the name that is written into the result table.
+    /// Returns the device's name (of several, all names) as it is written into the result table.
     pub fn name(&self) -> String {
         self.all().iter().map(|device| device.name()).collect::<Vec<_>>().join(" + ")
     }
 
-    /// Returns the CPU and every adapter.
+    /// Returns a description of the CPU and of every GPU adapter.
     pub fn available() -> Vec<DeviceDescription> {
         let cpu = DeviceDescription {
             selector: "cpu".into(),
@@ -145,13 +145,13 @@ impl Device {
         std::iter::once(cpu).chain(Device::adapters()).collect()
     }
 
-    /// Opens the best GPU, or that of a number or name.
+    /// Opens the best GPU, or the one whose number or name is in `text`.
     #[cfg(feature = "gpu")]
     fn gpu(text: &str) -> Result<Device> {
         Ok(Device::one(crate::gpu::GpuDevice::parse(text)?))
     }
 
-    /// Opens every GPU that `all` stands for.
+    /// Opens every GPU that the selector `all` stands for, as one device whose GPUs share the batches.
     #[cfg(feature = "gpu")]
     fn every_gpu() -> Result<Device> {
         let mut all = crate::gpu::GpuDevice::every()?.into_iter().map(|gpu| Arc::new(gpu) as Arc<dyn solver::Device>);

@@ -40,13 +40,15 @@ pub struct Finish<'a> {
 }
 
 impl Finish<'_> {
-    /// Returns χ² plus penalties, and the terms of the marginalisation over the continuum.
+    /// Returns an outcome's objective: χ² plus penalties, and the terms of the marginalisation over the continuum, if
+    /// the model has it.
     pub fn objective(&self, outcome: &Outcome, prepared: &Prepared) -> f64 {
         let marginal = if self.model.marginalise { outcome.ln_det + prepared.marginal_constant } else { 0.0 };
         outcome.chi2 + outcome.penalty + marginal
     }
 
-    /// Fills the row of a spectrum from the outcomes of its starts. `row` has the identity and the flags of the input.
+    /// Fills a spectrum's row from the outcomes of its starts: parameters, errors, status and flags of the best one.
+    /// `row` has the identity and the flags of the input.
     pub fn fill(&self, row: &mut FitRow, outcomes: &[Outcome], ready: &ReadySpectrum) {
         let ReadySpectrum { prepared, limits, starts, .. } = ready;
         let objectives: Vec<f64> = outcomes.iter().map(|o| self.objective(o, prepared)).collect();
@@ -80,7 +82,8 @@ impl Finish<'_> {
         self.flag_other_basins(row, outcomes, &objectives, best);
     }
 
-    /// Sets the physical values, and the bits of parameters at a bound. Returns which parameters are at no bound.
+    /// Writes the winner's parameters, in physical units, and the bits of those at a bound into a row; returns which
+    /// are not at one.
     fn set_parameters(&self, row: &mut FitRow, winner: &Outcome, limits: &[Limits]) -> Vec<bool> {
         let mut free = Vec::with_capacity(winner.parameters.len());
         for (p, (parameter, &u)) in self.model.parameters.iter().zip(&winner.parameters).enumerate() {
@@ -96,7 +99,8 @@ impl Finish<'_> {
         free
     }
 
-    /// Sets errors and correlations. A parameter at a bound has no error; a held one has the error 0.
+    /// Writes errors, in physical units, and correlations into a row, and flags it if a direction is undetermined. A
+    /// parameter at a bound has no error; a held one has the error 0.
     fn set_errors(&self, row: &mut FitRow, found: &Covariance, free: &[bool], limits: &[Limits]) {
         for (p, parameter) in self.model.parameters.iter().enumerate() {
             row.errors[p] = if limits[p].is_held() {
@@ -113,8 +117,8 @@ impl Finish<'_> {
         }
     }
 
-    /// Returns the standard errors with all bounds released, from the covariance in which parameters at a bound count
-    /// as free. Held parameters have the error 0, and undetermined ones an infinite error.
+    /// Returns the standard errors, in physical units, as if parameters at a bound were free. Held parameters have the
+    /// error 0, and undetermined ones an infinite error.
     fn released(&self, row: &FitRow, normal_matrix: &[f64], limits: &[Limits], tolerance: f64) -> Vec<f64> {
         if row.at_bound == 0 {
             return row.errors.clone();
@@ -125,7 +129,8 @@ impl Finish<'_> {
         errors.map(|((p, error), l)| if l.is_held() { 0.0 } else { error * p.solver.scale }).collect()
     }
 
-    /// Sets status and message. A fit with a parameter, χ² or objective that is not finite has failed.
+    /// Sets a row's status and message from the winner's status (`None`: interrupted), and clears the errors of failed
+    /// fits. A fit with a parameter, χ² or objective that is not finite has failed.
     fn set_status(&self, row: &mut FitRow, ended: Option<Status>) {
         row.status = ended.unwrap_or(Status::Interrupted);
         row.status_text = row.status.name().to_string();
@@ -143,7 +148,8 @@ impl Finish<'_> {
         }
     }
 
-    /// Sets the flags that follow from the fit and from the prepared spectrum.
+    /// Sets a row's flags by its fit and its prepared spectrum: for bounds, χ², signal-to-noise, masked pixels and
+    /// hulls.
     fn set_flags(&self, row: &mut FitRow, prepared: &Prepared, limits: &[Limits]) {
         let is_improbable = |tail: Tail| row.dof > 0 && chi2_tail_is_below(IMPROBABLE, tail, row.chi2, row.dof as f64);
         let masked = 1.0 - prepared.unmasked as f64 / prepared.pixels.max(1) as f64;
@@ -194,8 +200,9 @@ impl Finish<'_> {
     }
 }
 
-/// Returns the number of basins of the first guess whose starts agree with the winner. A start agrees if it ended at
-/// the winner's objective, or if it was stopped in the basin of a start that agrees, or on the way to it.
+/// Returns the number of the first guess's basins with a start that ended as low as the winner, or gave way to one that
+/// did. A start agrees if it ended at the winner's objective, or if it was stopped in the basin of a start that agrees,
+/// or on the way to it.
 fn agreeing(outcomes: &[Outcome], objectives: &[f64], best: usize, starts: &[Start]) -> u32 {
     let ended = |k: usize| outcomes[k].gave_way.is_none() && objectives[k] - objectives[best] < AGREE;
     let mut counts: Vec<bool> = (0..outcomes.len()).map(ended).collect();

@@ -79,8 +79,9 @@ struct FoldCheck {
 }
 
 impl FoldCheck {
-    /// Returns the check of the lowest outcome of a spectrum. `None` if the fit failed or took few rounds, if the
-    /// spectrum must not be checked, or if no label can be probed.
+    /// Chooses points around a spectrum's lowest outcome at which to look for a lower minimum beyond a fold; `None` if
+    /// there is no need. `None` if the fit failed or took few rounds, if the spectrum must not be checked, or if no
+    /// label can be probed.
     fn new(model: &SpectralModel, spectrum: usize, ready: &ReadySpectrum, lowest: &Outcome) -> Option<FoldCheck> {
         let is_success = lowest.status.is_some_and(Status::is_success);
         let level = LEVELS.iter().find(|level| lowest.rounds >= level.min_rounds)?;
@@ -97,8 +98,8 @@ impl FoldCheck {
         (!points.is_empty()).then(|| FoldCheck { spectrum, cost: cost(lowest), max_rho: level.max_rho, points })
     }
 
-    /// Returns the point from which one more start sets out: the probe point with the smallest ρ, if that is below
-    /// `max_rho`. `outcomes` are those at the probe points.
+    /// Returns the probe point where the cost rises least compared with the predicted rise, if by less than `max_rho`
+    /// of it. `outcomes` are those at the probe points.
     fn next_start(&self, outcomes: &[Outcome]) -> Option<Vec<f64>> {
         let rho = |(point, outcome): (&ProbePoint, &Outcome)| (cost(outcome) - self.cost) / point.predicted_rise;
         let ratios = self.points.iter().zip(outcomes).map(|pair| (rho(pair), pair.0));
@@ -127,8 +128,9 @@ struct MovableLabel {
 }
 
 impl MovableLabel {
-    /// Returns the label at a minimum. `None` if it is held or has no finite bounds, or if its start is given, because
-    /// the user then wants the minimum near that start.
+    /// Returns a label's bounds, range and effect on χ² at a minimum; `None` if it is held, unbounded or has a given
+    /// start. `None` if it is held or has no finite bounds, or if its start is given, because the user then wants the
+    /// minimum near that start.
     fn new(model: &SpectralModel, parameter: usize, limits: Limits, minimum: &Outcome) -> Option<MovableLabel> {
         let [lower, upper] = [limits.lower, limits.upper].map(|bound| model.parameters[parameter].to_u(bound));
         let range = upper - lower;
@@ -137,14 +139,16 @@ impl MovableLabel {
         is_movable.then_some(MovableLabel { parameter, lower, upper, range, effect })
     }
 
-    /// Returns the probe points on either side of a minimum, at these distances as far as the bounds allow. Points at
-    /// which the quadratic model hardly rises are left out, because they lie in the same valley.
+    /// Returns probe points on either side of a minimum along this label, at `distances` (shares of its range), as
+    /// bounds allow. Points at which the quadratic model hardly rises are left out, because they lie in the same
+    /// valley.
     fn probe_points<'a>(&'a self, minimum: &'a Outcome, distances: &'a [f64]) -> impl Iterator<Item = ProbePoint> + 'a {
         let shares = distances.iter().flat_map(|distance| [-distance, *distance]);
         shares.filter_map(move |share| self.probe_point(minimum, share))
     }
 
-    /// Returns the probe point at a share of the range from a minimum. `None` if it lies in the same valley.
+    /// Returns the point at a share of the label's range from a minimum, with the predicted rise of the cost; `None` if
+    /// too near. `None` if it lies in the same valley.
     fn probe_point(&self, minimum: &Outcome, share: f64) -> Option<ProbePoint> {
         let p = self.parameter;
         let mut u = minimum.parameters.clone();
@@ -156,7 +160,8 @@ impl MovableLabel {
     }
 }
 
-/// Returns whether a point lies outside the training hull of any arm, where the templates mean nothing.
+/// Returns whether a point, in the solver's units, lies outside the training hull of any arm, where templates mean
+/// nothing.
 fn is_outside_hulls(model: &SpectralModel, u: &[f64]) -> bool {
     model.arms.iter().any(|arm| {
         let value = |p: usize| model.parameters[p].to_physical(u[p]);
@@ -166,8 +171,8 @@ fn is_outside_hulls(model: &SpectralModel, u: &[f64]) -> bool {
 }
 
 impl Passes {
-    /// Checks the lowest outcome of each spectrum for folds, fits one more start beyond each fold, and adds its outcome
-    /// to `found`.
+    /// Looks around each spectrum's lowest outcome for folds, fits once more from beyond each, and adds the outcomes to
+    /// `found`.
     pub fn search_beyond_folds(
         &mut self,
         spectra: ReadySpectra,
@@ -204,7 +209,7 @@ impl Passes {
         Ok(())
     }
 
-    /// Returns the outcomes at the probe points of all checks, one after another.
+    /// Evaluates the objective at the probe points of all checks, and returns the outcomes one after another.
     fn outcomes_at_probe_points(&mut self, spectra: ReadySpectra, checks: &[FoldCheck]) -> Result<Vec<Outcome>> {
         let mut all = Vec::new();
         for batch in probe_batches(spectra.spectra, checks, self.capacity) {
@@ -235,8 +240,9 @@ fn probe_batches(ready: &[ReadySpectrum], checks: &[FoldCheck], capacity: usize)
     all
 }
 
-/// Adds the outcome of the start that began beyond a fold to those of its spectrum. A failed one is marked so that it
-/// cannot win. Without an outcome the run was cancelled, and the spectrum's fit counts as interrupted.
+/// Adds the outcome of a start beyond a fold to those of its spectrum; without one the lowest counts as interrupted. A
+/// failed one is marked so that it cannot win. Without an outcome the run was cancelled, and the spectrum's fit counts
+/// as interrupted.
 fn add_outcome(group: &mut Vec<Outcome>, end: Option<Outcome>, marginalise: bool) {
     match end {
         Some(mut end) => {

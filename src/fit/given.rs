@@ -2,7 +2,8 @@
 
 use crate::model::{Cause, Fault, Limits, SpectralModel, Start};
 
-/// Checks a user's start (physical units). Returns it in the solver's units, and whether it was moved onto a bound.
+/// Converts a user's start from physical to the solver's units; returns whether it was clipped to the bounds, or its
+/// fault.
 pub fn given(model: &SpectralModel, limits: &[Limits], physical: &[f64]) -> std::result::Result<(Start, bool), Fault> {
     let mut u = Vec::with_capacity(physical.len());
     let mut clipped = false;
@@ -22,7 +23,7 @@ pub fn given(model: &SpectralModel, limits: &[Limits], physical: &[f64]) -> std:
     Ok((Start { u, basin: 0 }, clipped))
 }
 
-/// Returns the physical values of a start.
+/// Returns the parameters of a start in physical units.
 pub fn physical(model: &SpectralModel, start: &Start) -> Vec<f64> {
     model.parameters.iter().zip(&start.u).map(|(p, u)| p.to_physical(*u)).collect()
 }

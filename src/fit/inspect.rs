@@ -37,8 +37,8 @@ pub struct InspectedArm {
 }
 
 impl Run<'_> {
-    /// Evaluates the model of spectra at given parameters together. Returns the arms of each point. Only the spectra of
-    /// the points are prepared.
+    /// Evaluates the model of several spectra at given parameters on the CPU; returns model and continuum of each one's
+    /// arms. Returns the arms of each point. Only the spectra of the points are prepared.
     pub fn inspect(
         &mut self,
         spectra: &Spectra,
@@ -87,14 +87,14 @@ impl Run<'_> {
     }
 }
 
-/// Returns a spectrum that starts at a point without bounds.
+/// Returns a prepared spectrum whose only start is the given point, with bounds too wide to act.
 fn ready_at(model: &SpectralModel, point: &ModelPoint, prepared: Prepared) -> ReadySpectrum {
     let u = model.parameters.iter().zip(point.parameters).map(|(p, x)| p.to_u(*x)).collect();
     let limits = model.parameters.iter().map(|p| Limits { lower: -1e30, upper: 1e30, ..p.limits() }).collect();
     ReadySpectrum { place: point.place, prepared, limits, starts: vec![Start { u, basin: 0 }], may_probe: false }
 }
 
-/// Returns the error for a spectrum that cannot be prepared.
+/// Returns the usage error for the fault of a spectrum that cannot be prepared.
 fn refused(fault: &Fault) -> Error {
     Error::Usage(format!("{}: {}", fault.cause.name(), fault.detail))
 }

@@ -7,7 +7,8 @@ use crate::model::{ArmLayout, LineSpread, ModelArm, Prepared, SpectralModel};
 use crate::recording::Velocity;
 use crate::spectra::{ArmSpectra, Wavelength};
 
-/// Returns the layout of each arm.
+/// Returns how each arm's arrays are laid out: pixels, diagonals of resolution, and whether the grid is shared or the
+/// template's.
 pub fn layout(model: &SpectralModel, arms: &[Cow<ArmSpectra>], grids: &[Grids]) -> Vec<ArmLayout> {
     let at_rest = model.velocity == Velocity::Fixed(0.0);
     let mut all = Vec::with_capacity(arms.len());
@@ -23,7 +24,7 @@ pub fn layout(model: &SpectralModel, arms: &[Cow<ArmSpectra>], grids: &[Grids]) 
     all
 }
 
-/// Returns the layout of each arm for some prepared spectra, of which a few may have a continuum basis of their own.
+/// Marks in a layout each arm that has a continuum basis of its own in any of these prepared spectra.
 pub fn layout_for<'p>(shape: Vec<ArmLayout>, all: impl Iterator<Item = &'p Prepared> + Clone) -> Vec<ArmLayout> {
     let one = |(a, arm): (usize, ArmLayout)| {
         let own_basis = all.clone().any(|prepared| !prepared.arms[a].basis.is_empty());

@@ -24,7 +24,7 @@ pub struct Tables<'s> {
 }
 
 impl<'s> Tables<'s> {
-    /// Finds the columns that the model asks for.
+    /// Finds the spectra's columns of starts, bounds and priors that the model asks for; an error if one is missing.
     ///
     /// # Errors
     /// Returns [`Error::ShapeMismatch`] for a file that lacks one of them.
@@ -39,13 +39,14 @@ impl<'s> Tables<'s> {
         Ok(Tables { model, columns })
     }
 
-    /// Returns the limits of each parameter for the spectrum in a row.
+    /// Returns bounds, start and prior of each parameter for the spectrum in a row, or the fault of a column's value.
     pub fn of(&self, row: usize) -> Outcome<Vec<Limits>> {
         let pairs = self.model.parameters.iter().zip(&self.columns);
         pairs.map(|(parameter, columns)| self.parameter(parameter, columns, row)).collect()
     }
 
-    /// Returns the limits of one parameter: those of the model, narrowed by the columns.
+    /// Returns bounds, start and prior of one parameter in a row: the model's bounds, narrowed by the columns, and the
+    /// columns' start and prior.
     fn parameter(&self, parameter: &ModelParameter, columns: &Columns, row: usize) -> Outcome<Limits> {
         let mut limits = parameter.limits();
         let name = &parameter.solver.name;
@@ -79,7 +80,7 @@ impl<'s> Tables<'s> {
     }
 }
 
-/// Finds a column of numbers by its name, if there is a name.
+/// Finds a column of numbers by its name; `None` without a name, and an error if there is no such column.
 fn find<'s>(spectra: &'s Spectra, name: &Option<String>) -> Result<Option<&'s Column>> {
     let Some(name) = name else { return Ok(None) };
     let found = spectra.column(name).filter(|c| spectra.is_empty() || c.values.number(0).is_some());
@@ -87,7 +88,7 @@ fn find<'s>(spectra: &'s Spectra, name: &Option<String>) -> Result<Option<&'s Co
     found.map(Some).ok_or_else(|| Error::ShapeMismatch { what: spectra.file.to_string(), message: message() })
 }
 
-/// Returns the value of a column in a row. A value that is not finite is the fault `cause`.
+/// Returns a column's value in a row (`None` without a column), or a fault of this `cause` if it is not finite.
 fn finite(column: Option<&Column>, row: usize, parameter: &str, cause: Cause) -> Outcome<Option<f64>> {
     let Some(column) = column else { return Ok(None) };
     match column.values.number(row).filter(|x| x.is_finite()) {
@@ -96,7 +97,8 @@ fn finite(column: Option<&Column>, row: usize, parameter: &str, cause: Cause) ->
     }
 }
 
-/// Returns the bound that a column has in a row. An infinite one has no effect, and NaN is a fault.
+/// Returns the bound that a column has in a row (`None` without a column), or a fault if it is NaN. An infinite one has
+/// no effect.
 fn bound(column: Option<&Column>, row: usize, parameter: &str) -> Outcome<Option<f64>> {
     let Some(column) = column else { return Ok(None) };
     match column.values.number(row).filter(|x| !x.is_nan()) {

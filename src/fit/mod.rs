@@ -158,7 +158,7 @@ impl SpectralFitter {
         self.batch_size.unwrap_or(if device.runs_wgsl() { 2048 } else { 256 })
     }
 
-    /// Makes the first bad spectrum an error instead of a row.
+    /// Sets whether the first spectrum that cannot be fitted is an error, instead of a row that says why.
     #[must_use]
     pub fn strict(mut self, strict: bool) -> SpectralFitter {
         self.strict = strict;
@@ -218,7 +218,7 @@ impl SpectralFitter {
         self.model.parameters()
     }
 
-    /// Returns the names of the model's arms as the table's columns use them. A single arm has an empty name.
+    /// Returns the names of the model's arms as the table's columns use them; that of a single arm is empty.
     pub fn arms(&self) -> Vec<String> {
         match self.model.arms.as_slice() {
             [_] => vec![String::new()],
@@ -226,7 +226,7 @@ impl SpectralFitter {
         }
     }
 
-    /// Returns the model.
+    /// Returns the model that is fitted.
     pub fn model(&self) -> &SpectralModel {
         &self.model
     }
@@ -256,7 +256,7 @@ impl SpectralFitter {
         FitTable::new(self.parameters()).with_units(self.units()).with_arms(self.arms())
     }
 
-    /// Returns name and unit of each of the emulators' labels.
+    /// Returns name and unit of each of the emulators' labels, sorted and without duplicates.
     pub fn units(&self) -> Vec<(String, String)> {
         let labels = self.model.arms.iter().flat_map(|arm| arm.emulator.labels());
         let mut units: Vec<_> = labels.map(|label| (label.name.clone(), label.unit.clone())).collect();
@@ -265,8 +265,9 @@ impl SpectralFitter {
         units
     }
 
-    /// Fits spectra in memory as one batch on the first device. [`fit_with`](SpectralFitter::fit_with) uses all
-    /// devices. A spectrum that cannot be fitted has a row with its status.
+    /// Fits spectra in memory as one batch on the first device, and returns a table with a row of each.
+    /// [`fit_with`](SpectralFitter::fit_with) uses all devices. A spectrum that cannot be fitted has a row with its
+    /// status.
     ///
     /// # Errors
     /// Returns [`Error::InvalidSettings`] and, for settings that exclude each other, [`Error::Usage`];
@@ -298,16 +299,16 @@ impl SpectralFitter {
         self.tabulate(&self.run()?.batch(&[spectra], Some(starts))?)
     }
 
-    /// Returns a table of rows.
+    /// Returns a table of these rows, with the fitter's parameters, units and arms.
     fn tabulate(&self, rows: &[FitRow]) -> Result<FitTable> {
         let mut table = self.table();
         table.append(rows)?;
         Ok(table)
     }
 
-    /// Fits spectra in memory in batches on all devices. `control` receives the progress, and can stop the run. After a
-    /// stop there is still a row for each spectrum, with [`Status::Interrupted`](crate::Status::Interrupted) if its fit
-    /// was not finished.
+    /// Fits spectra in memory in batches on all devices, with progress, cancel and timeout by `control`. `control`
+    /// receives the progress, and can stop the run. After a stop there is still a row for each spectrum, with
+    /// [`Status::Interrupted`](crate::Status::Interrupted) if its fit was not finished.
     ///
     /// # Errors
     /// Returns the errors of [`fit`](SpectralFitter::fit).
@@ -347,7 +348,7 @@ impl SpectralFitter {
         workers::stream(self, source, sink, control, Some(journal))
     }
 
-    /// Returns the first guess, which is made once.
+    /// Returns the library of first-guess points, which the first call makes.
     fn first_guess(&self) -> Result<&FirstGuess> {
         self.shared.first_guess(&self.model, self.seed)
     }
@@ -362,17 +363,17 @@ impl SpectralFitter {
         self.starts.unwrap_or(USUAL_STARTS)
     }
 
-    /// Returns whether minima are checked for folds: unless the user sets the number of starts.
+    /// Returns whether fits look for lower minima beyond folds: unless the user sets the starts, or by Nelder–Mead.
     fn searches_beyond_folds(&self) -> bool {
         self.starts.is_none() && !matches!(self.solver, Solver::NelderMead(_))
     }
 
-    /// Returns the inputs of rows that do not depend on the spectrum.
+    /// Returns what turns outcomes into rows: the model and the settings that do not depend on the spectrum.
     fn finish(&self) -> Finish<'_> {
         Finish { model: &self.model, precision: self.precision, released_errors: self.released_errors }
     }
 
-    /// Checks the settings as every fit does at its beginning.
+    /// Returns an error if the solver's settings, the number of starts or the batch size are invalid.
     ///
     /// # Errors
     /// Returns [`Error::InvalidSettings`], which lists every fault.
@@ -387,7 +388,7 @@ impl SpectralFitter {
         InvalidSetting::none_of(faults)
     }
 
-    /// Returns a run on the first device.
+    /// Makes a run of this fitter on its first device.
     fn run(&self) -> Result<Run<'_>> {
         Run::new(self, self.device.inner.clone(), self.max_memory)
     }

@@ -17,13 +17,13 @@ const LEAST_SHARE: f64 = 0.25;
 /// Number of partial sums.
 const LANES: usize = 8;
 
-/// Returns whether the median of an arm's flux, or the median of its continuum weighted by ivar, is below zero. Masked
-/// pixels are left out, and so are arms with noise alone, whose sign is random.
+/// Returns whether any arm has signal and a negative flux: in most of its pixels, or in most of its continuum's weight.
+/// Masked pixels are left out, and so are arms with noise alone, whose sign is random.
 pub fn has_negative_flux(arms: &[PreparedArm], samplings: &[&Sampling]) -> bool {
     arms.iter().zip(samplings).any(|(arm, sampling)| is_negative(arm, sampling))
 }
 
-/// Returns whether the flux of an arm is negative.
+/// Returns whether an arm has signal and its flux is negative in most pixels, or its continuum in most of the weight.
 fn is_negative(arm: &PreparedArm, sampling: &Sampling) -> bool {
     let sums = Sums::of(&arm.data, &arm.weight);
     let is_median_negative = 2 * sums.negative > sums.unmasked;
@@ -34,7 +34,7 @@ fn is_negative(arm: &PreparedArm, sampling: &Sampling) -> bool {
         && (is_median_negative || is_continuum_negative(arm, sampling))
 }
 
-/// Returns whether the continuum is negative in more than half of the weight.
+/// Returns whether the continuum is negative in pixels with more than half of the weight.
 fn is_continuum_negative(arm: &PreparedArm, sampling: &Sampling) -> bool {
     let smooth = arm.smooth(sampling);
     // weight · continuum has the sign of the continuum, and is 0 in masked pixels.
@@ -57,7 +57,8 @@ struct Sums {
 }
 
 impl Sums {
-    /// Returns the sums of √ivar times a flux (pixels). `values` are 0 in pixels whose `weight` is 0.
+    /// Counts the pixels of a flux times √ivar and sums up weights and squares, in all and where it is negative.
+    /// `values` are 0 in pixels whose `weight` is 0.
     fn of(values: &[f32], weight: &[f32]) -> Sums {
         pulp::Arch::new().dispatch(AddUp { values, weight })
     }

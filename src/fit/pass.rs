@@ -47,7 +47,8 @@ impl PassSettings {
         }
     }
 
-    /// Returns the settings of the simplices, if there are any.
+    /// Returns the settings of Nelder–Mead, with a smaller simplex if it follows Levenberg–Marquardt; `None` without
+    /// Nelder–Mead.
     pub fn simplex(&self) -> Option<NelderMead> {
         match self.solver {
             Solver::LevenbergMarquardt(_) => None,
@@ -60,7 +61,7 @@ impl PassSettings {
 }
 
 impl Pass {
-    /// Runs the population's solver on each spectrum from its starts.
+    /// Runs the population's solver on each spectrum from its starts and returns the outcomes of each.
     pub fn run(&mut self, spectra: ReadySpectra, starts: Vec<Starts>, monitor: Monitor) -> Result<PassOutcomes> {
         let lanes = self.population.lanes();
         let members = starts.iter().map(Vec::len).sum::<usize>() * lanes;
@@ -71,7 +72,8 @@ impl Pass {
         Ok(queue.finished)
     }
 
-    /// Evaluates the objective at each spectrum's starts, with derivatives if the pass has them.
+    /// Evaluates the objective at each spectrum's starts, and returns one outcome per start, with derivatives if the
+    /// pass has them.
     pub fn evaluate(&mut self, spectra: ReadySpectra, starts: Vec<Starts>) -> Result<Vec<Vec<Outcome>>> {
         let capacity = self.population.capacity();
         let mut queue = Waiting::new(&self.objective, spectra, starts);
@@ -84,7 +86,7 @@ impl Pass {
     }
 }
 
-/// Returns the relative error of an objective. GPUs add in f32.
+/// Returns the relative error of an objective as a GPU, or the CPU in this precision, computes it. GPUs add in f32.
 pub fn objective_noise(on_gpu: bool, precision: Precision) -> f64 {
     match precision {
         _ if on_gpu => f32::COST_NOISE,
@@ -93,7 +95,8 @@ pub fn objective_noise(on_gpu: bool, precision: Precision) -> f64 {
     }
 }
 
-/// Returns χ² plus penalties, and plus ln det C if the fit marginalises over the continuum. Infinite instead of NaN.
+/// Returns χ² plus penalties, and plus ln det C if the fit marginalises over the continuum; infinite if it is not
+/// finite.
 pub fn objective(outcome: &Outcome, marginalise: bool) -> f64 {
     let value = outcome.chi2 + outcome.penalty + if marginalise { outcome.ln_det } else { 0.0 };
     if value.is_finite() { value } else { f64::INFINITY }
@@ -106,7 +109,7 @@ pub fn largest_difference(at: &Outcome, prepared: &Prepared, share: f64) -> f64 
     MAX_DIFFERENCE + (MAX_RELATIVE_DIFFERENCE + share) * (at.chi2 + at.penalty) + rounding
 }
 
-/// Compares two evaluations of one objective, which a device returned in different readbacks.
+/// Returns [`Error::DeviceUntrusted`] if two finite values of one objective differ by more than is `allowed`.
 ///
 /// # Errors
 /// Returns [`Error::DeviceUntrusted`] if they differ by more than `allowed`: one of them is wrong.

@@ -115,7 +115,7 @@ impl ArmFit {
     }
 }
 
-/// Returns the data and the model of one arm.
+/// Returns the data, model, continuum and χ² of one arm of the spectrum at `place`, in the units of its flux.
 fn arm_fit(of: &ModelArm, data: &ArmSpectra, place: usize, arm: &InspectedArm) -> ArmFit {
     let (raw, prepared, Curves { model, continuum }) = (raw(of, data, place), &arm.prepared, curves(arm));
     let counts = |j: &usize| prepared.weight[*j] != 0.0;
@@ -144,7 +144,8 @@ struct Curves {
     continuum: Vec<f64>,
 }
 
-/// Computes the curves of one arm: model = template · continuum.
+/// Returns an arm's model, which is template · continuum, and its continuum, in the units of the flux; NaN off the
+/// template.
 fn curves(arm: &InspectedArm) -> Curves {
     let (sampling, scale) = (&arm.sampling, arm.prepared.scale);
     let scaled: Vec<f64> =

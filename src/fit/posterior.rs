@@ -41,8 +41,8 @@ struct Grid {
 }
 
 impl Grid {
-    /// Returns the first grid of a spectrum whose velocity is parameter `p`. `None` if its fit failed or its velocity
-    /// is held.
+    /// Returns a spectrum's first grid of velocities around the fitted one, parameter `p`; `None` if its fit failed or
+    /// it is held.
     fn new(ready: usize, one: &ReadySpectrum, row: &FitRow, p: usize) -> Option<Grid> {
         let (error, limits) = (row.errors[p], &one.limits[p]);
         let usable = row.status.is_success() && !limits.is_held();
@@ -57,8 +57,8 @@ impl Grid {
         all.filter(|v| (self.range.0..=self.range.1).contains(v)).collect()
     }
 
-    /// Computes the posterior from the objectives at the grid's velocities. If they do not resolve it, sets another
-    /// grid.
+    /// Computes the posterior from the objectives at the grid's velocities, and changes the grid for another attempt if
+    /// it does not suit. If they do not resolve it, sets another grid.
     fn judge(&mut self, velocities: &[f64], objectives: &[f64]) {
         self.ended = true;
         self.found = moments(velocities, objectives);
@@ -95,8 +95,8 @@ pub struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Scans the velocity of each spectrum whose row has a fit. `rows` are those of the whole batch. If the run is
-    /// cancelled, rows whose scan has not ended become interrupted.
+    /// Scans the objective around each row's fitted velocity and writes the posterior into the row. `rows` are those of
+    /// the whole batch. If the run is cancelled, rows whose scan has not ended become interrupted.
     pub fn run(mut self, rows: &mut [FitRow]) -> Result<()> {
         let Some(p) = self.fitter.model.free_velocity() else { return Ok(()) };
         let ready = self.spectra.spectra;
@@ -126,12 +126,13 @@ impl Scan<'_> {
         self.monitor.cancel.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of starts that enter together with a canary.
+    /// Returns how many starts fit into the population together, beside a canary if there is one.
     fn room(&self) -> usize {
         (self.passes.capacity - usize::from(self.canary.is_some())).max(1)
     }
 
-    /// Evaluates some grids of velocities, which are parameter `p`; none once the run is cancelled.
+    /// Evaluates the objective on some grids of velocities (parameter `p`) and judges each grid; does nothing once the
+    /// run is cancelled.
     fn attempt(&mut self, some: &mut [&mut Grid], rows: &[FitRow], p: usize) -> Result<()> {
         let (model, ready) = (&self.fitter.model, self.spectra.spectra);
         let refit = self.fitter.velocity_scan == VelocityScan::Refitted;
@@ -162,7 +163,8 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Evaluates or refits spectra at their starts. Returns one outcome per start; `None` if the run was cancelled.
+    /// Evaluates or, with `refit`, fits spectra from their starts, and checks the canary; returns one outcome per
+    /// start, `None` if cancelled.
     ///
     /// # Errors
     /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if a canary among them is wrong.
@@ -199,7 +201,8 @@ impl Scan<'_> {
     }
 }
 
-/// Returns a spectrum whose starts are its fit at these velocities, which are parameter `p`.
+/// Returns a copy of a spectrum with one start per velocity: its fitted parameters, of which `p` is set to that
+/// velocity.
 fn at_velocities(
     model: &SpectralModel,
     one: &ReadySpectrum,
@@ -217,14 +220,15 @@ fn at_velocities(
     ReadySpectrum { starts, may_probe: false, ..one.clone() }
 }
 
-/// Returns a spectrum that starts at its fit, with its velocity held at `v`.
+/// Returns a copy of a spectrum that starts at its fit, with its velocity, parameter `p`, held at `v`.
 fn held_at_velocity(model: &SpectralModel, one: &ReadySpectrum, row: &FitRow, p: usize, v: f64) -> ReadySpectrum {
     let mut held = at_velocities(model, one, row, p, &[v]);
     held.limits[p] = Limits { lower: v, upper: v, prior: None, ..held.limits[p] };
     held
 }
 
-/// Returns the spectra in batches that enter together. A grid with more points than `capacity` is split.
+/// Divides spectra into batches of at most `capacity` starts, and splits a spectrum with more starts than that. A grid
+/// with more points than `capacity` is split.
 fn batches(entering: Vec<ReadySpectrum>, capacity: usize) -> Vec<Vec<ReadySpectrum>> {
     let total: usize = entering.iter().map(|one| one.starts.len()).sum();
     if total <= capacity {

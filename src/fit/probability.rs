@@ -9,7 +9,8 @@ const TINY: f64 = 1e-300;
 /// Maximum number of terms of a continued fraction. At 10⁷ degrees of freedom 20,000 terms are needed.
 const MOST_TERMS: u32 = 100_000;
 
-/// Returns the tail probability of a `sigma` as lmfit means it. A `sigma` below 1 is itself the probability inside.
+/// Returns the probability of a normal deviate beyond ±`sigma`; as in lmfit, a `sigma` below 1 is itself the
+/// probability within.
 pub fn tail_of(sigma: f64) -> f64 {
     if sigma < 1.0 { 1.0 - sigma } else { libm::erfc(sigma / std::f64::consts::SQRT_2) }
 }
@@ -60,8 +61,8 @@ pub fn chi2_tail(tail: Tail, chi2: f64, dof: f64) -> f64 {
     if tail == computed { probability } else { 1.0 - probability }
 }
 
-/// Returns whether a tail probability of χ² is below `limit`. For most χ² a bound decides, without the sums of
-/// [`chi2_tail`].
+/// Returns whether the probability that χ² lies at or beyond `chi2`, in this tail, is below `limit`. For most χ² a
+/// bound decides, without the sums of [`chi2_tail`].
 pub fn chi2_tail_is_below(limit: f64, tail: Tail, chi2: f64, dof: f64) -> bool {
     let (a, x) = (0.5 * dof, 0.5 * chi2);
     // the first term of the series; Γ(a, x) ≥ xᵃ e⁻ˣ / (x + 1) for a ≥ ½
@@ -132,7 +133,7 @@ fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
     }
 }
 
-/// Replaces a denominator of a continued fraction that is too close to 0.
+/// Returns a denominator of a continued fraction, or a tiny number in its place if it is too close to 0.
 fn away(value: f64) -> f64 {
     if value.abs() < TINY { TINY } else { value }
 }

@@ -134,18 +134,19 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Returns a meter for each device of a run that began at `begin`.
+    /// Makes a meter of times for each device of a run that began at `begin`.
     pub fn new(devices: &[Arc<dyn solver::Device>], begin: Instant) -> Measured {
         let meters = devices.iter().map(|device| (device.name(), Arc::new(Meter::new(begin))));
         Measured { begin, devices: meters.collect() }
     }
 
-    /// Returns the meter of a device.
+    /// Returns the meter of the device with this index.
     pub fn meter(&self, device: usize) -> Arc<Meter> {
         self.devices[device].1.clone()
     }
 
-    /// Returns the profile of the run. `threads` are the reader, the writer, and `sharing` workers per device.
+    /// Returns the run's profile: its seconds and counts, the stages of host and devices, and the spans of each thread.
+    /// `threads` are the reader, the writer, and `sharing` workers per device.
     pub fn profile(self, counts: Counted, sharing: usize, threads: &[Stages]) -> Profile {
         let seconds = self.begin.elapsed().as_secs_f64();
         let device = |(name, meter): &(String, Arc<Meter>)| device_profile(name, meter.spending(), seconds);
@@ -169,9 +170,9 @@ impl Measured {
 }
 
 impl Profile {
-    /// Returns the events for Chrome's trace viewers (about:tracing, Perfetto) as JSON. There is a row per thread with
-    /// a span for every stage of a batch. For each device there are its rounds, in as many rows as needed because
-    /// workers overlap, and a curve of the number of members at their beginnings.
+    /// Returns the spans and rounds as events for Chrome's trace viewers (about:tracing, Perfetto) as JSON. There is a
+    /// row per thread with a span for every stage of a batch. For each device there are its rounds, in as many rows as
+    /// needed because workers overlap, and a curve of the number of members at their beginnings.
     pub fn trace(&self) -> String {
         let mut events = Vec::new();
         for (thread, (name, spans)) in self.threads.iter().enumerate() {
@@ -198,7 +199,8 @@ impl Profile {
     }
 }
 
-/// Divides rounds into rows in which they do not overlap. Those of one worker never overlap.
+/// Divides a device's rounds, which are spans of time, into rows in which they do not overlap. Those of one worker
+/// never overlap.
 fn lanes(rounds: &[Rounds]) -> Vec<Vec<&Rounds>> {
     let mut sorted: Vec<&Rounds> = rounds.iter().collect();
     sorted.sort_by(|a, b| a.begin.total_cmp(&b.begin));
@@ -213,22 +215,23 @@ fn lanes(rounds: &[Rounds]) -> Vec<Vec<&Rounds>> {
     lanes
 }
 
-/// Returns the event that names a row.
+/// Returns the trace event that gives a row its name.
 fn row_name(row: usize, name: &str) -> Value {
     json!({ "name": "thread_name", "ph": "M", "pid": 1, "tid": row, "args": { "name": name } })
 }
 
-/// Returns the event of a span. Times are in seconds; the file has microseconds.
+/// Returns the trace event of a span in a row, from `begin` and for so many `seconds`. Times are in seconds; the file
+/// has microseconds.
 fn event(row: usize, name: &str, begin: f64, seconds: f64, arguments: Value) -> Value {
     json!({ "name": name, "ph": "X", "ts": 1e6 * begin, "dur": 1e6 * seconds, "pid": 1, "tid": row, "args": arguments })
 }
 
-/// Returns the event that sets the number of members in a curve.
+/// Returns the trace event that sets the number of members, which viewers draw as a curve, at a time in seconds.
 fn member_count(name: &str, at: f64, members: usize) -> Value {
     json!({ "name": name, "ph": "C", "ts": 1e6 * at, "pid": 1, "args": { "members": members } })
 }
 
-/// Returns the stages of the host, summed over all threads.
+/// Returns the calls, seconds and bytes of each stage of the host, summed over all threads.
 fn host_stages(threads: &[Stages]) -> Vec<HostStage> {
     let spans: Vec<&Span> = threads.iter().flat_map(Stages::spans).collect();
     let total: Duration = spans.iter().map(|span| span.time).sum();
@@ -243,7 +246,7 @@ fn host_stages(threads: &[Stages]) -> Vec<HostStage> {
     stages
 }
 
-/// Returns a stage of a device, of whose stages `total` is the time in seconds.
+/// Returns calls, seconds and rates of one kind of a device's work, with its share of the `total` seconds.
 fn device_stage(work: Work, spent: Spent, total: f64) -> DeviceStage {
     DeviceStage {
         name: work.name(),
@@ -257,7 +260,7 @@ fn device_stage(work: Work, spent: Spent, total: f64) -> DeviceStage {
     }
 }
 
-/// Returns the profile of a device in a run of so many seconds.
+/// Returns the profile of a device in a run of so many seconds: its stages, rounds, memory and how busy it was.
 fn device_profile(name: &str, spending: Spending, seconds: f64) -> DeviceProfile {
     let Spending { clock, works, looks, most_held, .. } = spending;
     let total: f64 = works.iter().map(|spent| spent.seconds).sum();
@@ -298,7 +301,7 @@ fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// Returns the largest size of the resident set in bytes (Linux only).
+/// Returns the largest size of this process's resident set in bytes; `None` where /proc does not say it.
 fn memory_peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

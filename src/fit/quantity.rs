@@ -17,7 +17,7 @@ const KNOWN: [Known; 6] = [
     Known { name: "alpha", unit: "dex", meaning: "[alpha/Fe]" },
 ];
 
-/// Finds a parameter by its name.
+/// Finds what popfit knows of a parameter of this name (unit and meaning); `None` if nothing.
 fn known(parameter: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|known| known.name == parameter)
 }

@@ -48,7 +48,7 @@ pub struct Monitor<'a> {
 pub static NEVER: AtomicBool = AtomicBool::new(false);
 
 impl Grids {
-    /// Returns the sampling that all spectra share, if they do.
+    /// Returns the wavelength sampling that all spectra share; `None` if each has its own.
     pub fn shared(&self) -> Option<&Arc<Sampling>> {
         match self {
             Grids::Shared(sampling) => Some(sampling),
@@ -66,14 +66,14 @@ impl Grids {
 }
 
 impl ReadySpectrum {
-    /// Returns the starts in the solver's units.
+    /// Returns the points from which the spectrum is fitted, in the solver's units.
     pub fn starts(&self) -> Starts {
         self.starts.iter().map(|start| start.u.clone()).collect()
     }
 }
 
 impl<'a> ReadySpectra<'a> {
-    /// Returns other spectra under the same model and with the same samplings.
+    /// Returns other prepared spectra together with the same model and the same wavelength samplings.
     pub fn with_spectra(self, spectra: &'a [ReadySpectrum]) -> ReadySpectra<'a> {
         ReadySpectra { spectra, ..self }
     }

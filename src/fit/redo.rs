@@ -7,8 +7,8 @@ use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::solver::Device;
 
-/// Returns half of the starts in flight that `spectra` spectra of at most `starts` starts need. `None` if the starts of
-/// one spectrum would no longer enter together.
+/// Returns half of the starts in flight that the capacity allows and these spectra need; `None` if one spectrum's would
+/// not fit.
 pub fn half(capacity: usize, spectra: usize, starts: usize) -> Option<usize> {
     // one start more for a canary
     let half = capacity.min(spectra * starts + 1) / 2;
@@ -23,7 +23,8 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Returns the device for the next attempt after `failure` on `device`. `cpu` allows the CPU.
+    /// Returns the device for the next attempt: `device`, renewed for once, or the CPU if `cpu` allows it; else the
+    /// `failure`.
     ///
     /// # Errors
     /// Returns `failure` if the device did not cause it, or if no other device is left.

@@ -16,7 +16,8 @@ pub struct PartialBatch<'a> {
     pub known: KnownRows,
 }
 
-/// Returns the rows of each batch: the known ones, and those from `fit`, which is called once with all other spectra.
+/// Returns the rows of each batch: those known from an earlier run, and those from one call of `fit` with all other
+/// spectra.
 pub fn complete(
     batches: Vec<PartialBatch>,
     fit: impl FnOnce(&[&Spectra]) -> Result<Vec<FitRow>>,
@@ -32,7 +33,7 @@ pub fn complete(
     Ok(all)
 }
 
-/// Returns the spectra whose rows are not known, in slices of neighbours.
+/// Returns the spectra whose rows are not known from an earlier run, in slices of neighbours.
 fn unknown<'s>(spectra: &'s Spectra<'s>, known: &KnownRows) -> Vec<Cow<'s, Spectra<'s>>> {
     if known.is_empty() {
         return vec![Cow::Borrowed(spectra)];

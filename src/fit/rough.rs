@@ -30,8 +30,8 @@ pub fn settings(all: LevenbergMarquardt) -> Option<[LevenbergMarquardt; 2]> {
     })
 }
 
-/// Returns the starts of the last rounds: the ends of the first ones. Starts that were stopped early are left out. A
-/// start whose end is not finite begins again.
+/// Returns where each start's first, rough rounds ended, from where the last rounds start; without starts that gave way
+/// to others. A start whose end is not finite begins again.
 pub fn ends(outcomes: &[Vec<Outcome>], starts: &[Starts]) -> Vec<Starts> {
     let is_finite = |o: &Outcome| (o.chi2 + o.penalty).is_finite() && o.parameters.iter().all(|x| x.is_finite());
     let end = |(outcome, start): (&Outcome, &Vec<f64>)| {
@@ -42,7 +42,7 @@ pub fn ends(outcomes: &[Vec<Outcome>], starts: &[Starts]) -> Vec<Starts> {
     outcomes.iter().zip(starts).map(of_spectrum).collect()
 }
 
-/// Replaces the outcomes of the first rounds by those of the last rounds. Fits that did not reach the last rounds are
+/// Replaces outcomes of the first rounds by those of the last, with the rounds of both; one without a last is
 /// interrupted.
 pub fn joined(mut outcomes: Vec<Vec<Outcome>>, last: Vec<Vec<Outcome>>) -> Vec<Vec<Outcome>> {
     for (group, last) in outcomes.iter_mut().zip(last) {

@@ -100,8 +100,8 @@ pub struct FitRow {
 }
 
 impl FitRow {
-    /// Returns the row of a spectrum without a fit. `parameters` is the number of free parameters. All values are NaN,
-    /// and the status is [`Status::Interrupted`].
+    /// Returns a row without a fit: its status is interrupted, and its numbers, for so many parameters, are NaN.
+    /// `parameters` is the number of free parameters.
     pub fn new(id: impl Into<Id>, parameters: usize) -> FitRow {
         let nothing = vec![f64::NAN; parameters];
         FitRow {
@@ -129,7 +129,7 @@ impl FitRow {
         }
     }
 
-    /// Sets the status of a failed fit, and removes its errors.
+    /// Sets the status, and its text, of a row whose fit has failed, and its errors and correlations to NaN.
     pub(super) fn fail(&mut self, status: Status, text: &str) {
         (self.status, self.status_text) = (status, text.into());
         self.clear_errors();

@@ -83,7 +83,8 @@ impl PartialEq for GridKey {
 }
 
 impl<'a> Run<'a> {
-    /// Returns a run on a device whose populations take at most `memory` bytes.
+    /// Makes a run of the fitter on a device, whose populations take at most `memory` bytes, or returns an error for
+    /// invalid settings.
     ///
     /// # Errors
     /// Returns [`Error::InvalidSettings`], and [`Error::Usage`] for settings that exclude each other.
@@ -113,22 +114,22 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Reports the progress to a tally, and stops when the tally is cancelled.
+    /// Makes the run report its progress to a tally, and stop when the tally is cancelled.
     pub fn watched_by(self, tally: &'a Tally<'a>) -> Run<'a> {
         Run { tally: Some(tally), ..self }
     }
 
-    /// Records the times of stages since `begin` and of the populations, if there is a meter.
+    /// Makes the run record the times of its stages since `begin` and of its populations, if there is a meter.
     pub fn measured_by(self, meter: Option<Arc<Meter>>, begin: Instant) -> Run<'a> {
         Run { stages: Stages::since(meter.as_ref().map(|_| begin)), meter, ..self }
     }
 
-    /// Returns whether the tally is cancelled.
+    /// Returns whether the tally that watches the run, if any, is cancelled.
     fn is_cancelled(&self) -> bool {
         self.tally.is_some_and(|tally| tally.cancel().load(Ordering::Relaxed))
     }
 
-    /// Runs `work` and adds its time to a stage.
+    /// Runs `work`, adds the time that it took to a stage, and returns its result.
     fn time<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> T) -> T {
         let begin = Instant::now();
         let out = work(self);
@@ -136,9 +137,8 @@ impl<'a> Run<'a> {
         out
     }
 
-    /// Fits the spectra of some files together, and returns their rows in order. `user_starts` (spectra, parameters) in
-    /// physical units replace the first guess of a single file. After a failure of the device the batch is fitted
-    /// again.
+    /// Fits the spectra of some files together, again where a device fails, and returns their rows in order.
+    /// `user_starts` (spectra, parameters) in physical units replace the first guess of a single file.
     pub fn batch(&mut self, files: &[&Spectra], user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
         self.reported = 0;
         let count = files.iter().map(|spectra| spectra.len()).sum();
@@ -156,8 +156,8 @@ impl<'a> Run<'a> {
         Ok(rows)
     }
 
-    /// Halves the capacity after a device had memory for its buffers, but not for its work. Returns whether a batch of
-    /// `spectra` spectra can be fitted again.
+    /// Halves the starts in flight after a device ran out of memory at work; returns whether to fit the batch again.
+    /// Returns whether a batch of `spectra` spectra can be fitted again.
     fn halve_capacity(&mut self, failure: &Error, spectra: usize) -> bool {
         let resident = self.resident.take_if(|_| matches!(failure, Error::OutOfMemory { .. }));
         let half = resident.and_then(|r| half(r.capacity, spectra, self.fitter.most_starts()));
@@ -170,7 +170,8 @@ impl<'a> Run<'a> {
         half.is_some()
     }
 
-    /// Prepares to fit a batch again on the renewed device, or on the CPU, which the run then keeps.
+    /// Replaces a failed device by itself, renewed, or by the CPU, so that the batch can be fitted again; else returns
+    /// the failure.
     fn renew_device(&mut self, attempts: &mut Attempts, failure: Error) -> Result<()> {
         self.resident = None;
         let message = failure.to_string();
@@ -185,7 +186,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Fits the spectra of some files once, and returns their rows.
+    /// Fits the spectra of some files, in a single attempt, and returns the rows of all, also of bad or cancelled ones.
     fn rows(&mut self, files: &[&Spectra], user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
         let model = &self.fitter.model;
         let blanks = |spectra: &&Spectra| (0..spectra.len()).map(|k| blank(model, spectra, k)).collect::<Vec<_>>();
@@ -222,12 +223,14 @@ impl<'a> Run<'a> {
         Ok(rows)
     }
 
-    /// Returns the samplings of each arm. Those of shared grids are kept for the next batch.
+    /// Returns the wavelength samplings of a file's spectra in each arm. Those of shared grids are kept for the next
+    /// batch.
     pub fn grids(&mut self, arms: &[Cow<ArmSpectra>], spectra: &Spectra) -> Result<Vec<Grids>> {
         Ok(self.all_grids(&[arms.to_vec()], &[spectra])?.swap_remove(0))
     }
 
-    /// Fits a group, and fills the rows of its spectra. `finished` spectra of the batch already have their rows.
+    /// Fits a group of spectra of one layout, and fills their rows. `finished` spectra of the batch already have their
+    /// rows.
     fn fit(&mut self, Group { layout, grids, ready }: Group, rows: &mut [FitRow], finished: usize) -> Result<()> {
         if ready.is_empty() {
             return Ok(());

@@ -29,7 +29,7 @@ struct Key {
 }
 
 impl Shared {
-    /// Returns the first guess, and makes it if there is none yet.
+    /// Returns the library of first-guess points, which the first call makes.
     pub fn first_guess(&self, model: &SpectralModel, seed: u64) -> Result<&FirstGuess> {
         if let Some(made) = self.guess.get() {
             return Ok(made);
@@ -42,12 +42,12 @@ impl Shared {
         Ok(self.guess.get_or_init(|| made))
     }
 
-    /// Returns the first guess if a run has made it.
+    /// Returns the library of first-guess points if it has been made already.
     pub fn library(&self) -> Option<&FirstGuess> {
         self.guess.get()
     }
 
-    /// Returns the objective that another worker uses, or a new one.
+    /// Returns the objective of this layout and precision that another worker still uses, or makes one.
     pub fn objective(
         &self,
         model: &SpectralModel,

@@ -43,7 +43,7 @@ impl<'a, 'w> SpectralSearch<'a, 'w> {
         SpectralSearch { linearise, simplex, evaluate, gpu, spectra, starts, monitor, of_fit, searches: 0 }
     }
 
-    /// Returns the fits, one per start, with the bounds of their spectra.
+    /// Returns one search per start: the start, clamped to its spectrum's bounds, and these, in the solver's units.
     pub fn fits(&self) -> Vec<SearchFit> {
         let ReadySpectra { model, spectra, .. } = self.spectra;
         let mut fits = Vec::with_capacity(self.of_fit.len());

@@ -57,7 +57,8 @@ struct Plan {
 }
 
 impl Passes {
-    /// Makes the passes for spectra of one shape on a device.
+    /// Makes the populations of all passes that fit spectra of one layout on a device, and divides the memory among
+    /// them.
     ///
     /// # Errors
     /// Returns [`Error::OutOfMemory`] if not even populations of one start fit into the memory, and the device's
@@ -108,15 +109,15 @@ impl Passes {
         Ok(Passes { layout: layout.to_vec(), gpu, capacity, solver, linearise, rough, simplex, evaluate, search })
     }
 
-    /// Adds the times of all populations to a meter.
+    /// Makes all populations add their times to a meter.
     pub fn measure(&mut self, meter: &Arc<Meter>) {
         let Passes { linearise, rough, simplex, evaluate, .. } = self;
         let passes = std::iter::once(linearise).chain(rough).chain(simplex).chain(evaluate);
         passes.for_each(|pass| pass.population.measure(meter.clone()));
     }
 
-    /// Fits spectra from their starts. Returns the outcomes of each spectrum, one per start; none if the run was
-    /// cancelled before the spectrum entered.
+    /// Fits spectra by the solver that is set, and returns the outcomes of each spectrum's starts. There are none if
+    /// the run was cancelled before the spectrum entered.
     pub fn solve(&mut self, spectra: ReadySpectra, monitor: Monitor) -> Result<Vec<Vec<Outcome>>> {
         match self.solver {
             Solver::LevenbergMarquardt(settings) => self.descend(spectra, settings.ftol, monitor),
@@ -130,20 +131,21 @@ impl Passes {
         }
     }
 
-    /// Evaluates the objective at the starts of spectra, which do not move. Returns one outcome per start.
+    /// Evaluates the objective at the starts of spectra, which do not move, and returns one outcome per start.
     pub fn evaluate(&mut self, spectra: ReadySpectra) -> Result<Vec<Outcome>> {
         let pass = self.evaluate.as_mut().unwrap_or(&mut self.linearise);
         let batch = assemble(&pass.objective, spectra, &spectra.starts());
         pollster::block_on(linearise(pass.population.as_mut(), &batch))
     }
 
-    /// Fits spectra by Levenberg–Marquardt from their starts. Returns one outcome per start, unless the run was
-    /// cancelled.
+    /// Fits spectra by Levenberg–Marquardt from their starts, without a search beyond folds, and returns one outcome
+    /// per start. A cancelled run may return fewer.
     pub fn refit(&mut self, spectra: ReadySpectra, monitor: Monitor) -> Result<Vec<Outcome>> {
         Ok(self.linearise.run(spectra, spectra.starts(), monitor)?.outcomes.concat())
     }
 
-    /// Fits spectra by Levenberg–Marquardt, and searches for second minima beyond folds.
+    /// Fits spectra by Levenberg–Marquardt, searches for second minima beyond folds, and returns each spectrum's
+    /// outcomes.
     fn descend(&mut self, spectra: ReadySpectra, ftol: f64, monitor: Monitor) -> Result<Vec<Vec<Outcome>>> {
         let Monitor { cancel, progress } = monitor;
         let mut first = |share| progress(BEFORE_FOLDS * share);
@@ -154,7 +156,8 @@ impl Passes {
         Ok(found.outcomes)
     }
 
-    /// Evaluates one spectrum of each readback of a GPU again at its end, because not every readback has a canary.
+    /// Evaluates one spectrum of each readback of a GPU again at its end; returns an error if its objective is another
+    /// one.
     ///
     /// # Errors
     /// Returns [`Error::DeviceUntrusted`] if the objectives differ.
@@ -179,7 +182,7 @@ impl Passes {
         Ok(())
     }
 
-    /// Runs the rounds of Levenberg–Marquardt. In mixed precision the first rounds are a pass of their own.
+    /// Runs Levenberg–Marquardt on spectra from these starts, in mixed precision with rough rounds first.
     pub fn rounds(&mut self, spectra: ReadySpectra, starts: Vec<Starts>, monitor: Monitor) -> Result<PassOutcomes> {
         let Some(rough) = &mut self.rough else { return self.linearise.run(spectra, starts, monitor) };
         let Monitor { cancel, progress } = monitor;
@@ -192,7 +195,8 @@ impl Passes {
         Ok(PassOutcomes { outcomes: rough::joined(before, outcomes), submissions })
     }
 
-    /// Polishes the lowest outcome of each spectrum by a small simplex.
+    /// Continues the lowest outcome of each spectrum by Nelder–Mead with a small simplex, and keeps the better of the
+    /// two.
     fn polish(
         &mut self,
         spectra: ReadySpectra,
@@ -217,7 +221,7 @@ impl Passes {
         Ok(outcomes)
     }
 
-    /// Fits spectra by Nelder–Mead from these starts, and linearises each best vertex.
+    /// Fits spectra by Nelder–Mead from these starts, and evaluates the derivatives at each end.
     fn search_simplices(
         &mut self,
         spectra: ReadySpectra,
@@ -251,7 +255,8 @@ impl Passes {
         Ok(outcomes)
     }
 
-    /// Replaces the outcomes of simplices by the linearisations at their ends.
+    /// Replaces the outcomes of Nelder–Mead by evaluations with derivatives at their ends; a GPU's objectives must
+    /// agree there.
     ///
     /// # Errors
     /// Returns [`Error::DeviceUntrusted`] if a GPU's objectives differ.
@@ -272,8 +277,8 @@ impl Passes {
     }
 }
 
-/// Calls `make` with a capacity, and halves the capacity until there is enough memory. A device may have less memory
-/// than it reports.
+/// Calls `make` with a capacity, which is halved in place while memory is short, and returns what is made. A device may
+/// have less memory than it reports.
 pub fn halving<T>(capacity: &mut usize, mut make: impl FnMut(usize) -> Result<T>) -> Result<T> {
     loop {
         match make(*capacity) {
@@ -283,20 +288,21 @@ pub fn halving<T>(capacity: &mut usize, mut make: impl FnMut(usize) -> Result<T>
     }
 }
 
-/// Makes the population of each pass.
+/// Makes one population of this capacity on the device for each planned pass.
 fn populations(device: &dyn Device, plans: &[Plan], capacity: usize) -> Result<Vec<Box<dyn Population>>> {
     plans.iter().map(|plan| device.population(plan.objective.recording().clone(), &plan.method, capacity)).collect()
 }
 
-/// Returns the index of the start with the lowest objective. Starts that failed or were stopped early are left out.
+/// Returns the index of the start with the lowest objective, except those that gave way; `None` if no objective is
+/// finite. Starts that failed or were stopped early are left out.
 pub fn winner(group: &[Outcome], marginalise: bool) -> Option<usize> {
     let value = |k: &usize| objective(&group[*k], marginalise);
     let candidates = (0..group.len()).filter(|k| group[*k].gave_way.is_none() && value(k) < f64::INFINITY);
     candidates.min_by(|a, b| value(a).total_cmp(&value(b)))
 }
 
-/// Replaces an outcome by the polished one, unless that is no better. If the polish was interrupted, so is the fit,
-/// because it might have become better.
+/// Replaces an outcome by the polished one if that has a lower objective, and adds up the rounds and evaluations of
+/// both. If the polish was interrupted, so is the fit, because it might have become better.
 fn take_better(outcome: &mut Outcome, polished: Outcome, marginalise: bool) {
     let evaluations = outcome.evaluations + polished.evaluations;
     let rounds = outcome.rounds + polished.rounds;

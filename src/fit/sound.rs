@@ -16,7 +16,8 @@ pub(super) fn finite(values: &[f64]) -> bool {
     values.iter().all(|x| x.is_finite())
 }
 
-/// Changes the status of a successful row to [`Status::NotFinite`] if one of its numbers is not finite.
+/// Changes the status of a successful row to [`Status::NotFinite`] if a number is not finite, or a scanned velocity has
+/// no posterior.
 ///
 /// Parameters at a bound have no error. Those that the data do not determine have an infinite one, and there is at
 /// least one of them if the flag is set. `scanned` is the index of the velocity, if the user asked for its posterior.
@@ -38,7 +39,8 @@ fn has_posterior(row: &FitRow) -> bool {
     row.posterior.is_some_and(|p| finite(&[p.velocity, p.error, p.skewness, p.kurtosis]))
 }
 
-/// Returns whether all numbers of the row are finite, except errors that are missing or infinite for a reason.
+/// Returns whether parameters, χ² and correlations are finite, and errors missing or infinite only where bounds or
+/// flags say why.
 fn row_is_sound(row: &FitRow) -> bool {
     if !(finite(&[row.chi2, row.objective]) && finite(&row.parameters)) {
         return false;

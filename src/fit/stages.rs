@@ -50,12 +50,12 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Returns stages without times. If the begin of a run is given, they also record every span.
+    /// Returns stages without times, which also record each span if there is a `begin` to count from.
     pub fn since(begin: Option<Instant>) -> Stages {
         Stages { trace: begin.map(|begin| Trace { begin, spans: Vec::new() }), ..Stages::default() }
     }
 
-    /// Runs `work`, and adds its time to a stage.
+    /// Runs `work`, adds the time that it took to a stage, and returns its result.
     pub fn time<T>(&mut self, stage: Stage, work: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let out = work();
@@ -63,7 +63,7 @@ impl Stages {
         out
     }
 
-    /// Adds the time since `begin` to a stage.
+    /// Adds the time since `begin` to a stage, and records its span if spans are recorded.
     pub fn spent(&mut self, stage: Stage, begin: Instant) {
         let time = begin.elapsed();
         self.times[stage as usize] += time;
@@ -73,23 +73,23 @@ impl Stages {
         }
     }
 
-    /// Adds a number of bytes to the last span.
+    /// Adds a number of bytes to the span that was recorded last, if any.
     pub fn moved(&mut self, bytes: usize) {
         let last = self.trace.as_mut().and_then(|trace| trace.spans.last_mut());
         last.into_iter().for_each(|span| span.bytes += bytes as u64);
     }
 
-    /// Adds the times of another thread.
+    /// Adds the times that another thread spent in each stage to these.
     pub fn add(&mut self, other: &Stages) {
         self.times.iter_mut().zip(other.times).for_each(|(time, more)| *time += more);
     }
 
-    /// Returns name and time of each stage.
+    /// Returns the name of each stage and the time spent in it.
     pub fn list(&self) -> Vec<(String, Duration)> {
         NAMES.iter().zip(self.times).map(|(name, time)| (name.to_string(), time)).collect()
     }
 
-    /// Returns the spans in the order in which they ended.
+    /// Returns the recorded spans in the order in which they ended; none if they are not recorded.
     pub fn spans(&self) -> &[Span] {
         self.trace.as_ref().map_or(&[], |trace| &trace.spans)
     }

@@ -96,7 +96,7 @@ impl FitTable {
         self
     }
 
-    /// Appends rows.
+    /// Appends rows of results, or returns an error if one has another number of parameters than the table.
     ///
     /// # Errors
     /// Returns [`Error::Usage`] for a row with another number of parameters, after the rows before it were appended.
@@ -104,7 +104,7 @@ impl FitTable {
         rows.iter().try_for_each(|row| self.push(row))
     }
 
-    /// Appends one row.
+    /// Appends one row of results, or returns an error if it has another number of parameters than the table.
     fn push(&mut self, row: &FitRow) -> Result<()> {
         let (count, found) = (self.parameters.len(), row.parameters.len());
         if [found, row.errors.len(), row.correlations.len()] != [count, count, self.correlations.len()] {
@@ -164,7 +164,7 @@ impl FitTable {
         &self.arms
     }
 
-    /// Returns the values of a free parameter in its physical unit, or the column `chi2` or `objective`. `None` if
+    /// Returns the values of a free parameter in its physical unit, or the column `chi2` or `objective`; `None` if
     /// there is none of this name. For standard errors see [`errors`](FitTable::errors).
     pub fn column(&self, name: &str) -> Option<&[f64]> {
         match name {
@@ -185,8 +185,7 @@ impl FitTable {
         self.released_errors.get(self.place(parameter)?).map(Vec::as_slice)
     }
 
-    /// Returns the correlations of two free parameters. `None` if there is none of either name, or both names are
-    /// equal.
+    /// Returns the correlations of two free parameters, one per row; `None` if a name is unknown or both are the same.
     pub fn correlations(&self, first: &str, second: &str) -> Option<&[f64]> {
         let (a, b) = (self.place(first)?, self.place(second)?);
         let (a, b, count) = (a.min(b), a.max(b), self.parameters.len());
@@ -206,7 +205,7 @@ impl FitTable {
         !self.released_errors.is_empty()
     }
 
-    /// Returns the index of a free parameter.
+    /// Returns the index of the free parameter of this name.
     fn place(&self, parameter: &str) -> Option<usize> {
         self.parameters.iter().position(|name| name == parameter)
     }
@@ -271,7 +270,8 @@ impl FitTable {
         &self.evaluations
     }
 
-    /// Returns the row of one spectrum. If other rows have released errors and this one has none, they are NaN.
+    /// Returns the row of results of the spectrum with this index. If other rows have released errors and this one has
+    /// none, they are NaN.
     ///
     /// # Panics
     /// If `index` is not below `len()`.
@@ -314,7 +314,7 @@ impl Sink for FitTable {
     }
 }
 
-/// Appends a value to each column; NaN if there is none.
+/// Appends one value to each column: NaN where there are too few values.
 fn extend(columns: &mut [Vec<f64>], values: &[f64]) {
     let values = values.iter().copied().chain(std::iter::repeat(f64::NAN));
     columns.iter_mut().zip(values).for_each(|(column, value)| column.push(value));

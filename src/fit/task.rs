@@ -41,7 +41,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// Returns a task for every curve, at its start.
+    /// Returns one problem for each curve, at its start, for optimisers from outside.
     ///
     /// # Errors
     /// Returns [`Error::InvalidSettings`] for settings that cannot work, [`Error::ShapeMismatch`] if an array has the
@@ -60,12 +60,12 @@ impl Task {
         fitter.tasks(spectra)
     }
 
-    /// Returns a task without a constant.
+    /// Makes a task from one job with derivatives and one with values only; the constant of its objective is 0.
     pub(super) fn new(device: &Device, linearise: Job, evaluate: Job, parameters: Vec<Parameter>) -> Task {
         Task { device: device.clone(), linearise, evaluate, parameters, constant: 0.0, failures: None }
     }
 
-    /// Sets the failures of a user's model, and the index of this task among them.
+    /// Adds to the task the record of a user's model's failures, and the task's index in it.
     pub(super) fn with_failures(mut self, failures: Arc<Failures>, index: usize) -> Task {
         self.failures = Some((failures, index));
         self
@@ -81,7 +81,7 @@ impl Task {
         &*self.device.inner
     }
 
-    /// Returns the precision of the rows.
+    /// Returns the precision in which residuals are computed: f32 on GPUs.
     pub fn precision(&self) -> Precision {
         if self.device.inner.runs_wgsl() { Precision::F32 } else { self.linearise.recording.precision }
     }
@@ -100,7 +100,7 @@ struct SpectralTasks<'a> {
 }
 
 impl SpectralFitter {
-    /// Returns one problem for each spectrum, at the best point of its first guess.
+    /// Returns one task per spectrum, at the best point of its first guess, for optimisers from outside.
     fn tasks(&self, spectra: &Spectra) -> Result<Vec<Task>> {
         let model = &self.model;
         let arms = matched(model, spectra)?;
@@ -122,7 +122,8 @@ impl SpectralFitter {
     }
 }
 
-/// Returns the error for a spectrum that cannot be fitted. `place` is its index in the batch.
+/// Returns the error, with file, row and id, for the spectrum at `place`, which cannot be fitted. `place` is its index
+/// in the batch.
 fn refused(model: &SpectralModel, spectra: &Spectra, place: usize, fault: &Fault) -> Error {
     Error::BadSpectrum {
         file: spectra.file.to_string(),
@@ -133,7 +134,8 @@ fn refused(model: &SpectralModel, spectra: &Spectra, place: usize, fault: &Fault
 }
 
 impl SpectralTasks<'_> {
-    /// Returns the task of one spectrum.
+    /// Makes the task of one prepared spectrum, at the best point of its first guess, or returns the fault of its
+    /// limits.
     fn task(&self, place: usize, prepared: Prepared) -> std::result::Result<Task, Fault> {
         let SpectralTasks { fitter, grids, .. } = self;
         let model = &fitter.model;

@@ -4,8 +4,8 @@ use super::{FitRow, SpectralFitter};
 use crate::recording::{Rotation, Source, Velocity};
 
 impl SpectralFitter {
-    /// Returns value and standard error of a parameter or label in a row. A fixed one has the error 0, and a tied one
-    /// the error that follows from those to which it is tied. `None` if the model has none of this name.
+    /// Returns value and standard error of a parameter or label in a row; `None` if the model has none of this name.
+    /// A fixed one has the error 0, and a tied one the error that follows from those to which it is tied.
     pub fn value(&self, row: &FitRow, name: &str) -> Option<(f64, f64)> {
         let model = &self.model;
         let source = match (name, &model.velocity, &model.vsini) {
@@ -24,7 +24,7 @@ impl SpectralFitter {
     }
 }
 
-/// Returns the standard error of Σ f_a θ_a, √(Σ_ab f_a f_b covariance_ab).
+/// Returns the standard error in a row of a weighted sum of parameters, Σ f_a θ_a: √(Σ_ab f_a f_b covariance_ab).
 fn error(row: &FitRow, source: &Source) -> f64 {
     let slopes = source.slopes();
     let count = row.parameters.len();

@@ -42,7 +42,7 @@ pub struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    /// Returns a queue of spectra from these starts, one list per spectrum.
+    /// Makes a queue of spectra that wait to enter a population from these starts, one list per spectrum.
     pub fn new(objective: &'a SpectralObjective, spectra: ReadySpectra<'a>, starts: Vec<Starts>) -> Waiting<'a> {
         let finished = PassOutcomes { outcomes: vec![Vec::new(); starts.len()], submissions: vec![0; starts.len()] };
         Waiting {

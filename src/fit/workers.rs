@@ -53,18 +53,18 @@ pub struct Tally<'a> {
 }
 
 impl<'a> Tally<'a> {
-    /// Returns a tally of no finished spectra.
+    /// Makes a counter of the finished spectra of a run of `total`, with progress, cancel and timeout by `control`.
     fn new(control: &'a Control, total: u64) -> Tally<'a> {
         let stop = control.timeout.map(|_| AtomicBool::new(false));
         Tally { control, stop, total, finished: Mutex::new(0), failures: Mutex::default() }
     }
 
-    /// Records that a batch has failed on a device and is fitted again.
+    /// Records the message that a batch has failed on a device and is fitted again.
     pub fn failed(&self, message: String) {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(message);
     }
 
-    /// Adds to the number of finished spectra, and reports it unless the run is stopped.
+    /// Adds `more` to the number of finished spectra, and reports it to the user's function unless the run is stopped.
     pub fn add(&self, more: u64) {
         let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
         *finished += more;
@@ -75,13 +75,13 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Returns the flag that stops the run.
+    /// Returns the flag that stops the run when it is set.
     pub fn cancel(&self) -> &AtomicBool {
         self.stop.as_ref().unwrap_or(&self.control.cancel)
     }
 
-    /// Waits until the run that began at `begin` has ended, is cancelled, or has taken too long. Sets the flag in the
-    /// last two cases.
+    /// Waits until the run has ended; sets the flag that stops it if it is cancelled, or has taken too long since
+    /// `begin`.
     fn watch(&self, begin: Instant, ended: &Receiver<()>) {
         while !self.control.is_stopped(begin) {
             if ended.recv_timeout(WATCH) != Err(RecvTimeoutError::Timeout) {
@@ -104,7 +104,8 @@ struct Workers<'a> {
 }
 
 impl<'a> Workers<'a> {
-    /// Returns the workers of a run that begins now. Two of them share a device unless memory is limited too much.
+    /// Sets up the workers of a run that begins now: devices, number of threads per device, and meters if a profile is
+    /// wanted. Two of them share a device unless memory is limited too much.
     fn new(fitter: &'a SpectralFitter, control: &Control) -> Workers<'a> {
         let devices = fitter.device.all();
         let is_shared = fitter.max_memory.is_none_or(|bytes| bytes >= SHARED_MEMORY);
@@ -113,12 +114,12 @@ impl<'a> Workers<'a> {
         Workers { fitter, devices, sharing: if is_shared { SHARING } else { 1 }, begin, measured }
     }
 
-    /// Returns the stages of a thread, with their spans if the user asks for a profile.
+    /// Makes a thread's record of times, with spans if the user asks for a profile.
     fn stages(&self) -> Stages {
         Stages::since(self.measured.as_ref().map(|_| self.begin))
     }
 
-    /// Returns the run of each worker, device by device.
+    /// Makes the run of each worker thread, device by device, with its part of the memory.
     fn runs(&self, tally: &'a Tally<'a>) -> Result<Vec<Run<'a>>> {
         let memory = self.fitter.max_memory.map(|bytes| bytes / self.sharing as u64);
         let mut runs = Vec::new();
@@ -137,7 +138,8 @@ impl<'a> Workers<'a> {
         names.map(|name| (name, 0)).collect()
     }
 
-    /// Returns the summary of a stream. `threads` are the stages of the reader, followed by those of the workers.
+    /// Returns the summary of a stream that has ended: counts by device, failures, times and profile. `threads` are the
+    /// stages of the reader, followed by those of the workers.
     fn summary(self, writer: Ends, mut threads: Vec<Stages>) -> Summary {
         let Ends { tally, stages, fits, interrupted, mut by_device, by_rows, .. } = writer;
         // The CPU is listed only if it replaced a device.
@@ -156,7 +158,7 @@ impl<'a> Workers<'a> {
     }
 }
 
-/// Reads batches from `source`, fits those that the journal does not know, and appends their rows to `sink`.
+/// Reads batches from `source`, fits those whose rows the journal lacks, and appends all rows to `sink`.
 ///
 /// # Errors
 /// Returns the errors of a fit, of `source`, of `sink` and of the journal.
@@ -214,7 +216,8 @@ pub fn stream(
     result.map(|()| workers.summary(writer, threads))
 }
 
-/// Reads all batches. If the reader panics, the writer receives an error, because it would wait for ever.
+/// Reads all batches on the reader's thread and returns its times; a panic is sent to the writer first. The writer
+/// would wait for ever without.
 fn read(mut intake: Intake, permits: &Receiver<Vec<Spectra<'static>>>, events: &Sender<Event>) -> Stages {
     if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| intake.run(permits, events))) {
         let _ = events.send(Event::Read(Err(Error::Usage("the reader panicked".into()))));
@@ -254,7 +257,7 @@ fn work(
     }
 }
 
-/// Fits the spectra of a job whose rows are not known, and returns the rows of all of its batches. Where there is a
+/// Fits the spectra of a job whose rows the journal lacks, and returns the rows of all of its batches. Where there is a
 /// journal, rows and hashes of the spectra are kept for it.
 fn fit(run: &mut Run, job: &mut Job, keeps_rows: bool) -> Result<Vec<Vec<FitRow>>> {
     let mut batches = Vec::with_capacity(job.pieces.len());

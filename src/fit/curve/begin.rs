@@ -20,7 +20,8 @@ const LARGEST_IN_F64: f64 = 1e100;
 /// Maximum number of attempts to measure units: differences need the unit that they help to find.
 const ATTEMPTS: usize = 4;
 
-/// Returns the first point and the units of a curve's fit, if they differ from the start and its units.
+/// Chooses the point where a curve's fit begins and its parameters' units; `None` if these are the given start and its
+/// own units.
 ///
 /// Where model and data are out of scale, the parameters in which the model is linear begin at their least squares,
 /// with the others at their starts. Parameters at 0 are measured by the data. `round` makes a unit from a value.
@@ -35,7 +36,7 @@ pub(super) fn prepare(problem: &Problem, round: fn(f64) -> f64) -> Option<(Vec<f
     (begin != *start || scale != problem.curve.scale).then_some((begin, scale))
 }
 
-/// Returns the weighted norms of a row of the model and of the data.
+/// Returns √(Σ (w v)²) over the points of positive weight w, for a row v of model values and for the data.
 fn norms(Curve { y, weight, .. }: &Curve, row: &[f64]) -> (f64, f64) {
     let norm = |values: &[f64]| {
         let used = weight.iter().zip(values).filter(|(w, _)| **w > 0.0);
@@ -44,7 +45,8 @@ fn norms(Curve { y, weight, .. }: &Curve, row: &[f64]) -> (f64, f64) {
     (norm(row), norm(y))
 }
 
-/// Returns the start with the least squares of the linear parameters, if model and data are out of scale.
+/// Returns the start with its linear parameters at their least-squares values, if model and data differ widely in size;
+/// else `None`.
 fn linear_start(problem: &Problem) -> Option<Vec<f64>> {
     let Problem { model, curve, estimator, .. } = problem;
     let free = curve.free();
@@ -88,13 +90,14 @@ fn units(problem: &Problem, begin: &[f64], mut scale: Vec<f64>, round: fn(f64) -
     scale
 }
 
-/// Returns whether a start is 0, or as good as 0 beside a `shift`.
+/// Returns whether a parameter's start is 0, or negligible beside `shift`, a change of the parameter.
 pub(super) fn is_nothing(start: f64, shift: f64) -> bool {
     start == 0.0 || start.abs() < NOTHING * shift
 }
 
-/// Returns the factor of rows, a power of two, with which their squares stay in the solver's range. Where the data are
-/// far from 1 their size becomes about 1, or less where the model at the first point would otherwise be too large.
+/// Returns the power of two by which a curve's weighted residuals are multiplied so that their squares stay in the
+/// solver's range. Where the data are far from 1 their size becomes about 1, or less where the model at the first point
+/// would otherwise be too large.
 pub(super) fn gain(problem: &Problem, in_f32: bool) -> f64 {
     let curve = problem.curve;
     let model = || problem.model_rows(false, &curve.begin, &curve.scale);
@@ -114,7 +117,8 @@ pub(super) fn gain(problem: &Problem, in_f32: bool) -> f64 {
 /// Largest rounding of a column's numbers by f32, as a share of the column's range.
 const COARSEST: f64 = 1e-3;
 
-/// Returns whether f32 holds predictors and data with the digits that a fit needs, and the squares of the rows.
+/// Returns whether a curve can be fitted in f32, which must hold predictors and data with enough digits, and the
+/// squares of the rows.
 pub(super) fn suits_f32(curve: &Curve) -> bool {
     let largest = |of: &dyn Fn(f64, f64) -> f64| {
         let used = curve.y.iter().zip(&curve.weight).filter(|(_, weight)| **weight > 0.0);

@@ -10,7 +10,8 @@ use crate::error::Result;
 use crate::solver::{Estimator, Method, Objective};
 
 impl CurveRun {
-    /// Compares the device's derivatives with differences, as [`CurveFitter::check_jacobian`] says.
+    /// Compares the derivatives that the device computes at one point with differences, one result per parameter, as
+    /// [`CurveFitter::check_jacobian`] says.
     pub(super) fn check_jacobian(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<DerivativeCheck>> {
         if !self.device.inner.runs_wgsl() {
             return check_jacobian(self.model.clone(), x, parameters);
@@ -28,8 +29,8 @@ impl CurveRun {
         Ok(compare(self.model.parameters(), &own, &differences))
     }
 
-    /// Returns the device's values and derivatives by the model's own parameters, (curves, 1 + P, points), at the first
-    /// points of curves on one grid.
+    /// Evaluates curves on one grid on the device where their fits begin: values and derivatives by physical
+    /// parameters, (curves, 1 + P, points).
     pub(super) fn device_rows(&self, model: &CurveModel, curves: &[Curve]) -> Result<Vec<f64>> {
         let points = curves.first().map_or(0, |curve| curve.y.len());
         let (model, estimator) = (model.clone(), Estimator::LeastSquares);

@@ -75,7 +75,7 @@ impl CurveColumns {
         self.strided(&self.parameters, name)
     }
 
-    /// Returns the errors of a parameter, one per curve.
+    /// Returns the standard errors of a parameter, one per curve; `None` where there is no parameter of this name.
     pub fn error(&self, name: &str) -> Option<impl ExactSizeIterator<Item = f64> + '_> {
         self.strided(&self.errors, name)
     }
@@ -86,7 +86,7 @@ impl CurveColumns {
         self.messages.get(&k).map(String::as_str)
     }
 
-    /// Returns one number per row of (curves, P): that of a parameter.
+    /// Returns a named parameter's column of numbers of shape (curves, P); `None` where there is no such parameter.
     fn strided<'s>(&'s self, rows: &'s [f64], name: &str) -> Option<impl ExactSizeIterator<Item = f64> + 's> {
         let p = self.names.iter().position(|known| known == name)?;
         Some(rows.chunks_exact(self.names.len()).map(move |row| row[p]))
@@ -97,7 +97,8 @@ impl CurveColumns {
         self.status.iter().map(|status| status.code() as i8).collect()
     }
 
-    /// Returns the outcome of curve `k` if it ended well, so that no population needs to take it up.
+    /// Returns the parameters, χ² and rounds of curve `k` as an outcome if its fit was a success; `None` if it must be
+    /// fitted again.
     pub(super) fn outcome(&self, k: usize) -> Option<Outcome> {
         let count = self.parameters.len() / self.status.len();
         let status = Some(self.status[k]).filter(|status| status.is_success())?;
@@ -113,14 +114,15 @@ impl CurveColumns {
         })
     }
 
-    /// Returns the parameters of curve `k` that the data do not determine, if its flag says that there are some.
+    /// Returns the indices of the parameters of curve `k` with infinite errors, if it has the flag
+    /// [`Flags::UNDETERMINED`]; else `None`.
     fn undetermined(&self, k: usize) -> Option<Vec<usize>> {
         let count = self.names.len();
         let is_open = |p: &usize| self.errors[k * count + p].is_infinite();
         self.flags[k].contains(Flags::UNDETERMINED).then(|| (0..count).filter(is_open).collect())
     }
 
-    /// Marks a row whose fit had not ended when the run was stopped.
+    /// Marks curve `k` as interrupted, without errors and flags, because the run was stopped before its fit had ended.
     fn interrupt(&mut self, k: usize) {
         let count = self.parameters.len() / self.status.len();
         self.status[k] = Status::Interrupted;
@@ -128,7 +130,7 @@ impl CurveColumns {
         self.errors[k * count..(k + 1) * count].fill(f64::NAN);
     }
 
-    /// Writes the row of curve `k`.
+    /// Copies a curve's fit into row `k` of all columns, with its message only where it has failed or has flags.
     fn put(&mut self, k: usize, fit: &CurveFit) {
         let row = k * fit.parameters.len()..(k + 1) * fit.parameters.len();
         self.parameters[row.clone()].copy_from_slice(&fit.parameters);
@@ -147,7 +149,8 @@ impl CurveColumns {
         }
     }
 
-    /// Sets the number of rows. Their contents mean nothing until they are written.
+    /// Resizes all columns for so many curves of the model, and clears messages and covariances; a fit overwrites the
+    /// rest.
     fn reset(&mut self, curves: usize, model: &CurveModel, covariance: bool) {
         self.names = model.names();
         let parameters = self.names.len();
@@ -164,12 +167,12 @@ impl CurveColumns {
 }
 
 impl CurveRun {
-    /// Fits curves into columns, as [`CurveFitter::fit_columns_into`](super::CurveFitter::fit_columns_into) says.
+    /// Fits curves and writes the results into columns, with another attempt if the device fails.
     pub(super) fn fit_columns(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
         self.with_attempts(watch, |run| run.fit_columns_here(curves, columns, watch))
     }
 
-    /// Fits curves into columns on this device, in a single attempt.
+    /// Fits curves on this device, in a single attempt, and writes the results into columns.
     fn fit_columns_here(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
         let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
         curves.check_estimator(self.estimator)?;
@@ -188,8 +191,8 @@ impl CurveRun {
         }
     }
 
-    /// Fits all curves on the CPU in f64, to the solver's own tolerances, and returns where [`fit`](Self::fit) would
-    /// bring them. `None` on a GPU, and where curves are not fitted whole.
+    /// Fits small curves of a formula on the CPU in f64 to the solver's tolerances; `None` on a GPU, or if the problem
+    /// is not of this kind.
     pub(super) fn fit_whole(
         &self,
         curves: &Curves,
@@ -207,7 +210,8 @@ impl CurveRun {
         Ok(Some(columns))
     }
 
-    /// Returns the formula and the settings of whole fits, if curves of so many points are fitted whole.
+    /// Returns formula and settings if curves of so many points are small enough to be fitted many at once, one per
+    /// vector lane; else `None`.
     fn whole_problem(&self, points: usize) -> Option<(&Formula, LevenbergMarquardt)> {
         let tiny = self.held.len() <= MOST_PARAMETERS && (1..=MOST_POINTS).contains(&points);
         match (self.model.formula(), self.solver) {
@@ -220,7 +224,8 @@ impl CurveRun {
         }
     }
 
-    /// Fills in the covariances of the whole fits that have ended well, from their Jacobians in f64.
+    /// Writes the covariances of all curves that have ended well, from their Jacobians in f64, into the columns if they
+    /// have room for them.
     fn add_covariances(&self, curves: &Curves, points: usize, columns: &mut CurveColumns, watch: &Watch) {
         let (Some(all), errors) = (&mut columns.covariance, &columns.errors) else { return };
         let (settings, count) = (self.settings(), self.held.len());
@@ -238,7 +243,7 @@ impl CurveRun {
         });
     }
 
-    /// Fills in why curves could not be fitted, and which parameters the data do not determine.
+    /// Adds to the columns' messages why curves could not be fitted, and which parameters the data do not determine.
     fn add_messages(&self, curves: &Curves, points: usize, columns: &mut CurveColumns) {
         let settings = self.settings();
         let messages = (0..columns.len()).into_par_iter().filter_map(|k| {
@@ -252,7 +257,8 @@ impl CurveRun {
         columns.messages.extend(messages);
     }
 
-    /// Fits the curves whose whole fits have not ended well as [`fit`](Self::fit) does, from their starts.
+    /// Fits again, from their starts and as [`fit`](Self::fit) does, the curves whose fast fits in vector lanes have
+    /// failed, bad inputs excepted.
     fn fit_rest(&self, curves: &Curves, points: usize, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
         let settings = self.settings();
         let open = |k: &usize| !columns.status[*k].is_success() && columns.status[*k] != Status::BadInput;

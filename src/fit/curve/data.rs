@@ -48,7 +48,8 @@ impl<'a> Curves<'a> {
         Curves::new(Grid::Shared, x.into(), y.into(), starts.into())
     }
 
-    /// Makes curves with points of their own: `x` (curves, predictors, points).
+    /// Makes curves with points of their own: `x` (curves, predictors, points), `y` (curves, points), `starts` (curves,
+    /// parameters).
     pub fn on_own_grids(
         x: impl Into<Values<'a>>,
         y: impl Into<Values<'a>>,
@@ -90,7 +91,7 @@ impl<'a> Curves<'a> {
         Curves { lower: Some(lower.into()), upper: Some(upper.into()), ..self }
     }
 
-    /// Returns the same curves, borrowed.
+    /// Returns the same curves with all arrays borrowed instead of copied.
     pub(super) fn view(&self) -> Curves<'_> {
         Curves {
             grid: self.grid,
@@ -105,7 +106,7 @@ impl<'a> Curves<'a> {
         }
     }
 
-    /// Returns some of the curves, in this order and as often as they are named, with other starts.
+    /// Returns the curves of these indices, in this order and as often as they are named, with other starts.
     pub(super) fn pick(&self, curves: &[usize], starts: Vec<f64>) -> Curves<'_> {
         let total = curves.len().max(1);
         let count = self.starts.len() / (starts.len() / total).max(1);
@@ -160,7 +161,7 @@ impl<'a> Curves<'a> {
         }
     }
 
-    /// Returns [`Error::Usage`] for data that make no sense with this estimator in any curve.
+    /// Returns [`Error::Usage`] if there are sigmas and the estimator is Poisson's, for which they have no meaning.
     pub(super) fn check_estimator(&self, estimator: Estimator) -> Result<()> {
         let message = "sigma: it has no meaning for counts (Poisson): leave it out, and mask what must not count";
         let meaningless = estimator == Estimator::Poisson && self.sigma.is_some();
@@ -227,7 +228,8 @@ pub(super) struct Curve {
 }
 
 impl Curves<'_> {
-    /// Returns which of some points are masked, or infinitely uncertain; `None` where none is.
+    /// Returns which points of a range of (curves, points) are masked or infinitely uncertain; `None` without a mask
+    /// and infinite sigmas.
     pub(super) fn masked(&self, some: Range<usize>) -> Option<Cow<'_, [bool]>> {
         let mask = self.mask.as_deref().map(|mask| &mask[some.clone()]);
         let Some(sigma) = self.sigma.as_ref().filter(|sigma| sigma.has_infinite(some.clone())) else {
@@ -237,8 +239,8 @@ impl Curves<'_> {
         Some(some.enumerate().map(is_masked).collect())
     }
 
-    /// Returns curve `index`, or the cause why it cannot be fitted. It lies within the fitter's bounds where it has
-    /// none of its own, with the held parameters at their starts.
+    /// Returns curve `index` with checked data, weights, start and bounds, or the cause why it cannot be fitted. It
+    /// lies within the fitter's bounds where it has none of its own, with the held parameters at their starts.
     pub(super) fn curve(&self, index: usize, points: usize, settings: &Settings) -> Result<Curve, String> {
         let Settings { lower, upper, held, predictors, .. } = *settings;
         let row = |values: &Values, length: usize| values.to_vec(index * length..(index + 1) * length);
@@ -299,7 +301,8 @@ impl Curve {
         }
     }
 
-    /// Turns σ into weights; masked points become zeros, so that nothing in them can matter.
+    /// Turns the curve's σ into weights 1/σ, and masked points into zeros; returns the cause if the data cannot be
+    /// fitted.
     fn weigh(&mut self, mask: Option<&[bool]>, settings: &Settings) -> Result<(), String> {
         let points = self.y.len();
         for j in 0..points {
@@ -358,24 +361,25 @@ impl Curve {
         Ok(())
     }
 
-    /// Resets first point, units and factor to those of the start alone.
+    /// Resets the point where the fit begins to the start, the units to those of the start, by `round`, and the factor
+    /// of residuals to 1.
     pub fn restart(&mut self, round: fn(f64) -> f64) {
         self.begin.clone_from(&self.start);
         self.scale = self.start.iter().copied().map(round).collect();
         self.gain = 1.0;
     }
 
-    /// Returns the [`rounding`] of the weighted data.
+    /// Returns the [`rounding`] of the weighted data: the χ² that numbers of spacing `epsilon` may leave.
     pub fn rounding(&self, epsilon: f64) -> f64 {
         rounding(self.y.iter().zip(&self.weight).map(|(y, weight)| y * weight), epsilon)
     }
 
-    /// Returns the units and bounds that a model may ask for.
+    /// Returns the parameters' units and bounds, for models that ask for them when they are evaluated.
     pub fn limits(&self) -> Limits<'_> {
         Limits { scale: &self.scale, lower: &self.lower, upper: &self.upper }
     }
 
-    /// Returns the parameters that may move.
+    /// Returns the indices of the parameters that may move: those whose lower bound is below the upper one.
     pub fn free(&self) -> Vec<usize> {
         (0..self.start.len()).filter(|&p| self.lower[p] < self.upper[p]).collect()
     }
@@ -387,7 +391,8 @@ pub(super) fn rounding(weighted: impl Iterator<Item = f64>, epsilon: f64) -> f64
     weighted.map(|y| (0.5 * epsilon * y).powi(2)).sum()
 }
 
-/// Returns whether the squares of data whose largest is `size` have all their digits, and so those of their noise.
+/// Returns whether data whose largest magnitude is `size` can be squared in f64 without loss of digits: 0, or 1e-140 to
+/// 1e140.
 pub(super) fn has_squares(size: f64) -> bool {
     (size == 0.0) | (1e-140..=1e140).contains(&size)
 }

@@ -13,12 +13,12 @@ use crate::fit::Device;
 use crate::solver::{Estimator, Outcome, Status};
 
 impl CurveRun {
-    /// Fits all curves, with another attempt if the device fails. Returns one result per curve, in their order.
+    /// Fits all curves and returns one result per curve, with another attempt if the device fails.
     pub(super) fn fit(&self, curves: &Curves, watch: &Watch) -> Result<Vec<CurveFit>> {
         self.with_attempts(watch, |run| run.fit_here(curves, watch))
     }
 
-    /// Fits all curves on this device, in a single attempt.
+    /// Fits all curves on this device, in a single attempt, and returns one result per curve.
     pub(super) fn fit_here(&self, curves: &Curves, watch: &Watch) -> Result<Vec<CurveFit>> {
         if !self.ties.is_empty() {
             return self.fit_tied(curves, watch);
@@ -38,8 +38,8 @@ impl CurveRun {
         Ok(fits)
     }
 
-    /// Finishes a curve whose whole fit has the `outcome`, and returns its fit. Also returns the curve, with a blank
-    /// fit, if a population has to fit it.
+    /// Turns the outcome of a curve's fast fit into its result, or returns the curve, too, if it must be fitted through
+    /// a population. In the second case the fit is blank.
     fn finish_whole(
         &self,
         curve: Result<Curve, String>,
@@ -65,8 +65,8 @@ impl CurveRun {
         }
     }
 
-    /// Fits curves through populations, first on this device and then on the host. Calls `done` with the index and the
-    /// fit of each.
+    /// Fits curves in batches, on this device and, if that is a GPU whose results are refined, on the CPU where it
+    /// fails; gives results to `done`. `done` receives the index and the fit of each.
     pub(super) fn fit_each(
         &self,
         grid: Grid,
@@ -98,7 +98,8 @@ impl CurveRun {
         CurveRun { device: Device::cpu(), ..self.clone() }.fit_each(grid, points, left, watch, done)
     }
 
-    /// Fits curves through this device's populations. Where the host `refines`, returns the curves without success.
+    /// Fits curves in batches on this device, gives the results to `done`, and returns the curves that the CPU is to
+    /// fit again. These are the curves without success, if the host `refines`.
     fn pass(
         &self,
         grid: Grid,
@@ -133,7 +134,7 @@ impl CurveRun {
         Ok(ready.into_iter().zip(failed).filter_map(|(curve, failed)| failed.then_some(curve)).collect())
     }
 
-    /// Sets the first point of a curve's fit, its units and the factor of its rows.
+    /// Sets the point where a curve's fit begins, the units of its parameters and the factor on its weighted residuals.
     fn measure(&self, curve: &mut Curve) {
         // data say nothing of the parameters of a cost
         if self.estimator == Estimator::Cost {
@@ -147,7 +148,8 @@ impl CurveRun {
         }
     }
 
-    /// Returns whether the data seem not to determine a parameter: f32 may have lost what f64 sees.
+    /// Returns whether the data seem not to determine a parameter of a fit, so that f64 should look again at what f32
+    /// may have lost.
     fn has_poorly_determined(&self, curve: &Curve, fit: &CurveFit) -> bool {
         let tells = !self.is_scaled() || fit.dof > 0;
         tells && !result::poorly_determined(fit, curve, &self.problem(curve).inside(&fit.parameters)).is_empty()

@@ -36,15 +36,16 @@ struct Orthogonal {
 }
 
 impl Orthogonal {
-    /// Returns whether direction `k` is determined.
+    /// Returns whether the data determine singular direction `k`: its singular value is large enough beside the largest
+    /// one.
     fn is_kept(&self, k: usize) -> bool {
         self.singular[k] > RANK * self.singular.max()
     }
 }
 
 impl Factors {
-    /// Factorises the columns of `free` parameters; `None` when there is none, or when there are fewer rows than
-    /// parameters.
+    /// Factorises the Jacobian's columns of `free` parameters; `None` without any, with fewer rows than columns, or if
+    /// the SVD fails.
     pub fn new(jacobian: &DMatrix<f64>, free: &[usize]) -> Option<Factors> {
         if free.is_empty() || jacobian.nrows() < free.len() {
             return None;
@@ -72,7 +73,8 @@ impl Factors {
         if is_whole { self.least_step(residual, gradient, parameters) } else { None }
     }
 
-    /// Returns the shortest Gauss–Newton step, along the directions that are determined, and the two lengths.
+    /// Returns the shortest Gauss–Newton step, along determined directions, its scaled length and that of the
+    /// parameters; `None` if not finite.
     pub fn least_step(
         &self,
         residual: &DVector<f64>,
@@ -119,7 +121,8 @@ impl Factors {
 }
 
 impl Orthogonal {
-    /// Returns (JᵀJ)⁻¹ of the columns of unit length, row by row, with NaN for undetermined parameters.
+    /// Returns (JᵀJ)⁻¹ of the Jacobian's columns scaled to unit length, row by row, with NaN for undetermined
+    /// parameters.
     fn covariance(&self, scale: &[f64]) -> Vec<f64> {
         let n = scale.len();
         let lost: Vec<bool> = (0..n)
@@ -134,7 +137,8 @@ impl Orthogonal {
     }
 }
 
-/// Returns L of the columns of unit length; `None` where they are too nearly dependent.
+/// Returns the packed Cholesky factor L of JᵀJ for the free columns scaled to unit length; `None` where they are too
+/// nearly dependent.
 fn normal(jacobian: &DMatrix<f64>, free: &[usize], scale: &[f64]) -> Option<Vec<f64>> {
     let n = free.len();
     let mut lower = vec![0.0; packed_length(n)];
@@ -148,7 +152,7 @@ fn normal(jacobian: &DMatrix<f64>, free: &[usize], scale: &[f64]) -> Option<Vec<
     good.then_some(lower)
 }
 
-/// Returns (L Lᵀ)⁻¹, row by row.
+/// Returns the n × n matrix (L Lᵀ)⁻¹, row by row, for a packed lower triangle L.
 fn inverse(lower: &[f64], n: usize) -> Vec<f64> {
     let mut all = vec![0.0; n * n];
     for (i, row) in all.chunks_exact_mut(n).enumerate() {
@@ -159,7 +163,8 @@ fn inverse(lower: &[f64], n: usize) -> Vec<f64> {
     all
 }
 
-/// Returns QR and SVD of the columns of unit length; `None` where the SVD does not converge.
+/// Returns the QR decomposition of the free columns scaled to unit length, and R's SVD; `None` where that does not
+/// converge.
 fn orthogonal(jacobian: &DMatrix<f64>, free: &[usize], scale: &[f64]) -> Option<Orthogonal> {
     let mut scaled = jacobian.select_columns(free);
     for (mut column, scale) in scaled.column_iter_mut().zip(scale) {

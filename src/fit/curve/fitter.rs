@@ -51,7 +51,7 @@ pub struct CurveFitter {
     pub(super) cpu_fallback: Option<bool>,
 }
 
-/// Adds a value, or replaces the one that the parameter has.
+/// Sets a parameter's value in a list of named values, in place of any earlier one.
 fn set<T>(values: &mut Vec<Named<T>>, parameter: &str, value: T) {
     values.retain(|known| known.parameter != parameter);
     values.push(Named { parameter: parameter.to_owned(), value });
@@ -86,8 +86,9 @@ impl CurveFitter {
         }
     }
 
-    /// Replaces the solver. A simplex starts with an edge of `size` × |start|, to a factor of √2, or `size` where the
-    /// start is 0. [`Solver::LevenbergMarquardtThenNelderMead`] is for spectra only.
+    /// Sets the solver and its settings, in place of the default Levenberg–Marquardt. A simplex starts with an edge of
+    /// `size` × |start|, to a factor of √2, or `size` where the start is 0.
+    /// [`Solver::LevenbergMarquardtThenNelderMead`] is for spectra only.
     #[must_use]
     pub fn solver(self, solver: impl Into<Solver>) -> CurveFitter {
         CurveFitter { solver: solver.into(), ..self }
@@ -125,16 +126,16 @@ impl CurveFitter {
         self
     }
 
-    /// Chooses how residuals count; least squares unless set.
+    /// Sets the estimator, which says how residuals count; least squares unless set.
     #[must_use]
     pub fn estimator(self, estimator: Estimator) -> CurveFitter {
         CurveFitter { estimator, ..self }
     }
 
-    /// Says that sigma is known in absolute terms, as `absolute_sigma=True` of scipy's `curve_fit` does. If it is not
-    /// (the default), sigma has relative meaning only, and the covariance is multiplied by χ²/dof, as it is by scipy's
-    /// `curve_fit` and, with `scale_covar`, by lmfit. Counts ([`Estimator::Poisson`]) are always absolute. See
-    /// [`CurveFit::errors`].
+    /// Sets whether sigma is known in absolute terms, as `absolute_sigma=True` of scipy's `curve_fit`, so that errors
+    /// are not scaled by χ²/dof. If it is not (the default), sigma has relative meaning only, and the covariance is
+    /// multiplied by χ²/dof, as it is by scipy's `curve_fit` and, with `scale_covar`, by lmfit. Counts
+    /// ([`Estimator::Poisson`]) are always absolute. See [`CurveFit::errors`].
     #[must_use]
     pub fn absolute_sigma(self, absolute_sigma: bool) -> CurveFitter {
         CurveFitter { absolute_sigma, ..self }
@@ -148,27 +149,27 @@ impl CurveFitter {
         CurveFitter { polish, ..self }
     }
 
-    /// Adds covariances to columns ([`CurveColumns::covariance`]): (curves, P, P) numbers, and an evaluation of each
-    /// curve in f64. Off unless set; [`fit`](Self::fit) always has them.
+    /// Sets whether columns have covariances ([`CurveColumns::covariance`]), (curves, P, P), which cost an evaluation
+    /// of each curve in f64. Off unless set; [`fit`](Self::fit) always has them.
     #[must_use]
     pub fn covariance(self, covariance: bool) -> CurveFitter {
         CurveFitter { covariance, ..self }
     }
 
-    /// Limits the memory of a population to this many bytes.
+    /// Limits the memory of the curves that are fitted together to this many bytes.
     #[must_use]
     pub fn max_memory(self, bytes: u64) -> CurveFitter {
         CurveFitter { max_memory: Some(bytes), ..self }
     }
 
-    /// Sends curves that a GPU has failed to fit twice to the CPU, if the model runs there. Unless set they go there
-    /// where popfit chose the GPU (`auto`, `all`), and the failure is an error where the user did.
+    /// Sets whether the CPU fits curves that a GPU has failed to fit twice, if the model runs there. Unless set they go
+    /// there where popfit chose the GPU (`auto`, `all`), and the failure is an error where the user did.
     #[must_use]
     pub fn cpu_fallback(self, cpu_fallback: bool) -> CurveFitter {
         CurveFitter { cpu_fallback: Some(cpu_fallback), ..self }
     }
 
-    /// Checks the settings, as every fit does at its beginning.
+    /// Returns an error if the settings are invalid, as every fit does at its beginning.
     ///
     /// # Errors
     /// [`Error::InvalidSettings`](crate::Error::InvalidSettings) lists every fault.
@@ -176,8 +177,9 @@ impl CurveFitter {
         self.checked().map(drop)
     }
 
-    /// Returns one result per curve, in their order. Where the data and a formula at its start differ ten thousandfold,
-    /// the parameters in which it is linear begin at their least squares with the others at their starts.
+    /// Fits all curves and returns one result per curve, in their order. Where the data and a formula at its start
+    /// differ ten thousandfold, the parameters in which it is linear begin at their least squares with the others at
+    /// their starts.
     ///
     /// On the CPU the curves that [`fit_columns`](Self::fit_columns) fits whole go the same way, in f64 and to the
     /// solver's tolerances; curves that do not arrive so are taken up from their starts by a population.
@@ -219,15 +221,17 @@ impl CurveFitter {
         self.checked()?.fit(curves, &self.watch(curves, control))
     }
 
-    /// Returns the watch of a run over `curves`.
+    /// Returns the counter of a run over `curves`, which reports progress and watches for cancel and timeout by
+    /// `control`.
     fn watch<'a>(&self, curves: &Curves, control: &'a Control) -> Watch<'a> {
         Watch::new(Some(control), curves.starts.len() / self.model.parameters().len().max(1))
     }
 
-    /// Fits all curves into columns, without memory of its own for each fit. Parameters lie within 0.001 of their
-    /// errors from the minimum. (Where the noise is a fifth of the amplitude or more, a few of ten thousand do not, by
-    /// little; with a GPU as many as six of a thousand, by up to 0.02.) There is no [`polish`](Self::polish). For more
-    /// curves than memory holds call [`fit_columns_into`](Self::fit_columns_into) with some at a time.
+    /// Fits all curves and returns the results as columns, one array per quantity, without memory of its own for each
+    /// fit. Parameters lie within 0.001 of their errors from the minimum. (Where the noise is a fifth of the amplitude
+    /// or more, a few of ten thousand do not, by little; with a GPU as many as six of a thousand, by up to 0.02.) There
+    /// is no [`polish`](Self::polish). For more curves than memory holds call
+    /// [`fit_columns_into`](Self::fit_columns_into) with some at a time.
     ///
     /// Formulas of at most 16 parameters at up to 512 points, without ties, under Levenberg–Marquardt, are fitted
     /// whole: many side by side in f32, then to their end in f64, unless a bound of what f32's rounding does to them is

@@ -86,7 +86,8 @@ impl CurveRun {
         Ok(intervals)
     }
 
-    /// Returns a request for each of some parameters (none: all that may move) at each sigma (none: 1, 2, 3).
+    /// Returns all pairs of the named parameters (none: all that may move) and the sigmas (none: 1, 2, 3), whose
+    /// intervals are wanted.
     fn interval_requests(&self, parameters: &[&str], sigmas: &[f64]) -> Result<Vec<Request>> {
         let names = self.model.parameters();
         let sigmas = if sigmas.is_empty() { &[1.0, 2.0, 3.0] } else { sigmas };
@@ -101,7 +102,7 @@ impl CurveRun {
         Ok(chosen.into_iter().flat_map(of_parameter).collect())
     }
 
-    /// Returns the interval of a request without its ends.
+    /// Returns the interval for a request with its name, sigma and probability, but NaN as both ends.
     fn blank_interval(&self, request: &Request) -> Interval {
         Interval {
             parameter: self.model.parameters()[request.parameter].clone(),
@@ -112,7 +113,7 @@ impl CurveRun {
         }
     }
 
-    /// Returns the searches for the two ends of each requested interval of each curve.
+    /// Sets up the searches for both ends of each requested interval of each successful fit whose parameter may move.
     fn searches(&self, curves: &Curves, fits: &[CurveFit], requests: &[Request]) -> Vec<EndSearch> {
         let known = !self.is_scaled();
         let mut searches = Vec::new();
@@ -140,7 +141,8 @@ impl CurveRun {
         searches
     }
 
-    /// Fits at the searches' next values until all searches have their limits.
+    /// Refits curves, with the searched parameter held at each search's next value, until all searches have found their
+    /// limits.
     fn close_brackets(&self, curves: &Curves, fits: &[CurveFit], searches: &mut [&mut Search]) -> Result<()> {
         loop {
             let mut open: Vec<&mut &mut Search> = searches.iter_mut().filter(|s| s.limit.is_none()).collect();
@@ -174,12 +176,12 @@ impl CurveRun {
         }
     }
 
-    /// Returns χ² with the priors.
+    /// Returns a fit's χ² plus the penalty of its priors.
     fn cost(&self, fit: &CurveFit) -> f64 {
         fit.chi2 + self.penalty(&fit.parameters)
     }
 
-    /// Returns the lower and upper bounds of a curve's parameters.
+    /// Returns the lower and upper bounds of a curve's parameters: the curve's own or, without them, the fitter's.
     fn bounds_of(&self, curves: &Curves, curve: usize) -> (Vec<f64>, Vec<f64>) {
         let of = |own: &Option<Values>, otherwise: &[f64]| {
             let count = otherwise.len();
@@ -189,7 +191,8 @@ impl CurveRun {
     }
 }
 
-/// Returns the slopes with which the other parameters follow parameter `p`, by the covariance.
+/// Returns, by the covariance, by how much each parameter changes per unit of parameter `p` if it follows it: cov(q, p)
+/// / cov(p, p).
 fn slope(fit: &CurveFit, p: usize) -> Vec<f64> {
     let count = fit.parameters.len();
     (0..count).map(|q| fit.covariance[q * count + p] / fit.covariance[p * count + p]).collect()

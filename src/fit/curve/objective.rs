@@ -51,14 +51,16 @@ const SCALE: BufferId = BufferId(3);
 pub(super) const MODEL: BufferId = BufferId(4);
 
 impl CurveObjective {
-    /// Makes the objective for curves of so many points, with derivatives or with values only.
+    /// Makes the objective that the solver minimises for curves of so many points, with derivatives or with values
+    /// only.
     pub fn new(design: Design, points: usize, grid: Grid, values_only: bool) -> CurveObjective {
         let own_grid = grid == Grid::Own;
         let dof = points.saturating_sub(design.model.parameters().len()).max(1) as f64;
         CurveObjective { points, own_grid, values_only, dof: design.is_scaled.then_some(dof), design }
     }
 
-    /// Returns the batch of some curves, one member each. Where they have no bounds, theirs are ±`far` of their units.
+    /// Returns the solver's input for some curves, one member each: weighted data, grids, units, and starts, bounds and
+    /// priors in these units. Where they have no bounds, theirs are ±`far` of their units.
     pub fn batch(&self, curves: &[impl Borrow<Curve>], priors: &[Option<Prior>], far: f64) -> Batch {
         let mut batch = Batch { spectra: curves.len(), group: (0..curves.len() as u32).collect(), ..Batch::default() };
         let (mut data, mut weight, mut scales, mut x) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

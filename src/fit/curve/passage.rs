@@ -84,7 +84,8 @@ struct Widened {
 }
 
 impl<'a> Passage<'a> {
-    /// Returns the passage of curves of so many points.
+    /// Makes the fitter of small curves of a formula, which fits them many at once, in f32 (unless `exact`) and then in
+    /// f64.
     pub fn new(
         fitter: &'a CurveRun,
         curves: &'a Curves<'a>,
@@ -98,7 +99,7 @@ impl<'a> Passage<'a> {
         Passage { fitter, curves, points, x, parameters, predictors, formula, settings, exact }
     }
 
-    /// Makes whole fits of up to `capacity` curves in both precisions.
+    /// Makes the fits in f32 (unless they are exact) and in f64 for up to `capacity` curves at once.
     fn precisions(&self, capacity: usize) -> Result<Precisions> {
         let single = || self.whole(capacity, WholeModel::Single(self.formula.lanes(), self.lane_sums()));
         let double = self.whole(capacity, WholeModel::Double(self.formula.lanes(), self.lane_sums()));
@@ -112,7 +113,7 @@ impl<'a> Passage<'a> {
         Ok(Precisions { single, double: CpuDevice.whole(double)?, widened: Widened::default() })
     }
 
-    /// Returns the description of whole fits of a model.
+    /// Describes fits of a model to the device that makes them: sizes, settings, tolerances and priors.
     fn whole(&self, capacity: usize, model: WholeModel) -> Whole {
         // a squared step in units of the errors is its predicted reduction over χ² / dof, or over 1
         let (tolerance, most) = match (self.exact, self.fitter.is_scaled()) {
@@ -142,7 +143,8 @@ impl<'a> Passage<'a> {
         }
     }
 
-    /// Returns the function that makes sums without rows, if the formula knows one for the grid that all curves share.
+    /// Returns the function that computes the normal equations' sums without rows, if the formula has one for the
+    /// shared grid; else `None`.
     fn lane_sums<R: Elementary>(&self) -> Option<AddUp<R>> {
         if self.curves.grid == Grid::Own {
             return None;
@@ -150,14 +152,14 @@ impl<'a> Passage<'a> {
         self.formula.lane_sums(&self.x.iter().map(|x| R::of(*x)).collect::<Vec<R>>())
     }
 
-    /// Returns the share of `ftol` to which exact fits are brought: a few rounds more cost less here than in the
-    /// polish.
+    /// Returns the factor, at most 1, on `ftol` in exact fits: a few rounds more cost less here than in the polish.
     fn finest(&self) -> f64 {
         let quick = self.fitter.estimator == Estimator::LeastSquares;
         if self.fitter.polish && quick { FINEST } else { 1.0 }
     }
 
-    /// Fits all curves. On the CPU each thread takes some from start to end; a GPU takes many together.
+    /// Fits all curves, in parts, and writes their results into the columns. On the CPU each thread takes some from
+    /// start to end; a GPU takes many together.
     pub fn run(&self, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
         let here = !self.fitter.device.inner.runs_wgsl();
         let (p, most) = (self.parameters, if here { TASK } else { CHUNK });
@@ -207,7 +209,7 @@ impl<'a> Passage<'a> {
         rows.flags.fill(Flags::empty());
     }
 
-    /// Fits some curves, from their starts to their errors.
+    /// Fits the curves from number `first` on that have places in `rows`, and writes their results there.
     fn fit_part(&self, first: usize, precisions: &mut Precisions, mut rows: Rows<'_>, watch: &Watch) -> Result<()> {
         // 1. Gather the data of these curves, and the memory of their results.
         let (p, points, count) = (self.parameters, self.points, rows.chi2.len());
@@ -264,7 +266,8 @@ impl<'a> Passage<'a> {
         Ok(())
     }
 
-    /// Returns first points and units of some curves; `None` if all begin at their starts and in the units of these.
+    /// Returns the points where some curves' fits begin, and the units; `None` if all are the `given` starts and their
+    /// own units.
     fn prepare(&self, some: Range<usize>, sizes: &[f64], given: &[f64]) -> Option<(Vec<f64>, Vec<f64>)> {
         let p = self.parameters;
         let prepare = |k: usize| {
@@ -296,12 +299,14 @@ impl<'a> Passage<'a> {
         start.iter().any(|start| begin::is_nothing(*start, 1.0)) || !alike
     }
 
-    /// Returns curve `index` as [`fit`](crate::CurveFitter::fit) fits it; `None` where it cannot be fitted.
+    /// Returns curve `index` with its data as [`fit`](crate::CurveFitter::fit) fits it; `None` where it cannot be
+    /// fitted.
     fn curve(&self, index: usize) -> Option<Curve> {
         self.curves.curve(index, self.points, &self.fitter.settings()).ok()
     }
 
-    /// Puts all fits at their starts. Those that cannot be fitted get NaN and the status of a bad input.
+    /// Sets all fits of a batch to their starts, without variances, and marks those that cannot be fitted as bad
+    /// inputs. Bad inputs get NaN.
     fn begin(&self, batch: &WholeBatch<'_>, sizes: &[f64], columns: &mut WholeColumns<'_>) {
         let (p, points) = (self.parameters, self.points);
         let bad_x: Vec<usize> = match batch.own_grid {
@@ -336,8 +341,9 @@ impl<'a> Passage<'a> {
         });
     }
 
-    /// Returns whether curve `k` of the batch can be fitted, or is a bad input for [`fit`](crate::CurveFitter::fit).
-    /// `all_finite`: all of its y are finite. `bad_x`: points of the shared grid that are not finite.
+    /// Returns whether curve `k` of the batch can be fitted; false for the bad inputs of
+    /// [`fit`](crate::CurveFitter::fit). `all_finite`: all of its y are finite. `bad_x`: points of the shared grid that
+    /// are not finite.
     fn is_good(&self, batch: &WholeBatch<'_>, k: usize, all_finite: bool, bad_x: &[usize]) -> bool {
         let (p, points) = (self.parameters, self.points);
         let counts = |j: usize| batch.mask.is_none_or(|mask| !mask[k * points + j]);
@@ -376,7 +382,7 @@ impl<'a> Passage<'a> {
         self.points - batch.mask.map_or(0, masked)
     }
 
-    /// Checks some of the fits against the host, out of every so many that have come `together` from a GPU.
+    /// Compares χ² of a sample of each `together` fits of a GPU with the host's; returns an error if one differs.
     fn spot_check(&self, first: usize, together: Option<usize>, columns: &WholeColumns<'_>) -> Result<()> {
         let Some(together) = together else { return Ok(()) };
         let (p, status) = (self.parameters, |k: usize| Status::from_code(columns.status[k].into()));

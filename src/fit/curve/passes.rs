@@ -32,7 +32,7 @@ pub(super) struct Passes<'a> {
 }
 
 impl Passes<'_> {
-    /// Makes the populations for curves of so many points, of which at most `most` enter together.
+    /// Makes what fits curves of so many points on the device, at most `most` of them at once.
     pub fn new<'a>(fitter: &'a CurveRun, grid: Grid, points: usize, most: usize) -> Result<Passes<'a>> {
         let (lm, simplex) = match fitter.solver {
             CurveSolver::Lm(lm) => (Some(lm), None),
@@ -74,8 +74,8 @@ impl Passes<'_> {
         Ok(Passes { fitter, capacity, objective: objective(false), linearise, simplex, lanes: None })
     }
 
-    /// Fits some curves and returns one outcome per curve. Its parameters are in the model's own units, and χ² and the
-    /// other sums are free of the rows' factor.
+    /// Fits some curves and returns one outcome per curve, with physical parameters. Its parameters are in the model's
+    /// own units, and χ² and the other sums are free of the rows' factor.
     pub fn solve(&mut self, curves: &[Curve], watch: &Watch) -> Result<Vec<Outcome>> {
         let mut outcomes = match &self.lanes {
             Some(lanes) => lanes.run(self.fitter, &self.objective, curves, watch)?,
@@ -120,7 +120,7 @@ impl Passes<'_> {
         Ok(outcomes)
     }
 
-    /// Checks some of the fits of a pass on a GPU: against the host, or, where that has no model, against a second
+    /// Checks a sample of a GPU's successful fits against the host or, where that has no model, against a second
     /// evaluation by the device.
     fn spot_check(&mut self, curves: &[Curve], outcomes: &[Outcome]) -> Result<()> {
         let fitter = self.fitter;
@@ -146,15 +146,16 @@ impl Passes<'_> {
 /// Relative distance within which a parameter is at a bound: the rounding of scaling there and back.
 const AT_BOUND: f64 = 1e-14;
 
-/// Returns the parameters of the model for those of the solver, `u`. At a bound, which a device may have rounded to
-/// f32, they are the bound itself.
+/// Converts a curve's parameters from the solver's units to physical ones, clamped to the bounds. At a bound, which a
+/// device may have rounded to f32, they are the bound itself.
 fn physical(u: &[f64], curve: &Curve) -> Vec<f64> {
     let bounds = curve.lower.iter().zip(&curve.upper);
     let each = u.iter().zip(&curve.scale).zip(bounds);
     each.map(|((&u, &scale), (&lower, &upper))| physical_parameter(u, scale, lower, upper)).collect()
 }
 
-/// Returns one parameter of the model for that of the solver.
+/// Converts one parameter from the solver's units to physical ones; what is at a bound but for rounding becomes the
+/// bound.
 fn physical_parameter(u: f64, scale: f64, lower: f64, upper: f64) -> f64 {
     let is_at = |bound: &f64| {
         let place = bound / scale;
@@ -167,7 +168,7 @@ fn physical_parameter(u: f64, scale: f64, lower: f64, upper: f64) -> f64 {
     }
 }
 
-/// Runs a population and returns one outcome per curve, without rounds where the run was stopped before a curve
+/// Runs a population's solver on a batch and returns one outcome per curve, interrupted where the run stopped before it
 /// entered.
 fn run(population: &mut dyn Population, batch: &Batch, watch: &Watch) -> Result<Vec<Outcome>> {
     let lanes = population.lanes();

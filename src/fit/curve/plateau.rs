@@ -25,7 +25,8 @@ pub(super) enum Neighbourhood {
 }
 
 impl Problem<'_> {
-    /// Looks for a lower point around one where a solver did not converge.
+    /// Looks around a point where a solver did not converge: finds a lower cost, or else a minimum and its undetermined
+    /// parameters.
     ///
     /// At a minimum nothing lowers the cost by more than 1e-8 of it: neither the Gauss–Newton step, of all parameters
     /// or without those that run away, nor the gradient over the squared columns of the Jacobian, each at 15 lengths,
@@ -75,8 +76,8 @@ impl Problem<'_> {
         if short.is_empty() { far } else { short }
     }
 
-    /// Returns a lower point beside one where some parameters have no effect: along their axes, and along the diagonals
-    /// of two axes.
+    /// Returns a point of lower cost beside one where some parameters have no effect: along their axes, and along the
+    /// diagonals of two axes.
     pub fn lower_beside(&self, rows: &Rows, parameters: &[f64]) -> Option<Vec<f64>> {
         let idle = self.idle(rows, &self.inside(parameters));
         let pairs = idle.iter().enumerate().flat_map(|(i, &p)| idle[..i].iter().map(move |&q| [p, q]));
@@ -93,19 +94,20 @@ impl Problem<'_> {
         steps.find_map(|changes| self.lower_by(cost, parameters, Step { parameters: &pair, changes: &changes }, 1.0))
     }
 
-    /// Returns a lower point along the axis of one of some parameters.
+    /// Returns the first point of lower cost at steps along the axes of some parameters, one at a time; `None` if there
+    /// is none.
     fn lower_along_axes(&self, cost: f64, parameters: &[f64], some: &[usize]) -> Option<Vec<f64>> {
         let steps = some.iter().flat_map(|&p| AXIS_STEPS.into_iter().flat_map(move |share| [(p, share), (p, -share)]));
         let mut trials = steps.map(|(p, share)| (p, share * self.size(parameters, p)));
         trials.find_map(|(p, d)| self.lower_by(cost, parameters, Step { parameters: &[p], changes: &[d] }, 1.0))
     }
 
-    /// Returns the size of a parameter: its magnitude, or its unit where that is larger.
+    /// Returns the larger of a parameter's magnitude and its unit, by which steps are measured.
     fn size(&self, parameters: &[f64], p: usize) -> f64 {
         parameters[p].abs().max(self.curve.scale[p])
     }
 
-    /// Returns the free parameters that are inside their bounds, or at one that they would leave downhill.
+    /// Returns the indices of the free parameters inside their bounds, or at a bound from which the cost falls inwards.
     fn movable(&self, rows: &Rows, parameters: &[f64]) -> Vec<usize> {
         let (lower, upper) = (&self.curve.lower, &self.curve.upper);
         let is_pushed = |p: usize| {
@@ -115,12 +117,12 @@ impl Problem<'_> {
         self.curve.free().into_iter().filter(|&p| !is_pushed(p)).collect()
     }
 
-    /// Returns a lower point at a fraction of a step.
+    /// Returns the first point of lower cost at fractions of a step, from the whole down; `None` if there is none.
     fn lower_along(&self, rows: &Rows, parameters: &[f64], step: Step) -> Option<Vec<f64>> {
         (0..TRIALS).find_map(|k| self.lower_by(rows.cost(), parameters, step, 0.25_f64.powi(k)))
     }
 
-    /// Returns the point at `share` of a step, inside the bounds, if its cost is lower.
+    /// Returns the point at `share` of a step, clamped to the bounds, if its cost is lower than `cost`; else `None`.
     fn lower_by(&self, cost: f64, parameters: &[f64], step: Step, share: f64) -> Option<Vec<f64>> {
         let mut trial = parameters.to_vec();
         for (&p, d) in step.parameters.iter().zip(step.changes) {

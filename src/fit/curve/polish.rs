@@ -66,7 +66,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Returns χ² with the priors.
+    /// Returns χ² plus the penalty of the priors.
     pub fn cost(&self) -> f64 {
         self.chi2 + self.penalty
     }
@@ -76,34 +76,37 @@ impl Rows {
         self.jacobian.column_iter().map(|column| column.norm_squared())
     }
 
-    /// Returns the Gauss–Newton step of some parameters; `None` when a direction is undetermined.
+    /// Returns the Gauss–Newton step of some parameters, one change each; `None` when a direction is undetermined.
     pub fn step(&self, some: &[usize], parameters: &[f64]) -> Option<Vec<f64>> {
         let (delta, ..) = Factors::new(&self.jacobian, some)?.step(&self.residual, &self.gradient, parameters)?;
         Some(delta.as_slice().to_vec())
     }
 
-    /// Returns the shortest Gauss–Newton step of some parameters, along the directions that the rows determine.
+    /// Returns the shortest Gauss–Newton step of some parameters, along the directions that the rows determine; `None`
+    /// if it is not finite.
     pub fn least_step(&self, some: &[usize], parameters: &[f64]) -> Option<Vec<f64>> {
         let (delta, ..) = Factors::new(&self.jacobian, some)?.least_step(&self.residual, &self.gradient, parameters)?;
         Some(delta.as_slice().to_vec())
     }
 
-    /// Returns the factors from which the covariance is made; `None` as for [`Factors::new`].
+    /// Factorises the Jacobian (unless residuals are plain, the expected one) of the `free` parameters, for their
+    /// covariance; `None` as for [`Factors::new`].
     fn information(&self, free: &[usize]) -> Option<Factors> {
         Factors::new(self.expected.as_ref().unwrap_or(&self.jacobian), free)
     }
 }
 
 impl Problem<'_> {
-    /// Returns the values of the model, with `derivatives` also these, (1 + P, points); `None` if the model does not
-    /// run on the CPU.
+    /// Returns the model's values on the CPU and, with `derivatives`, these, (1 + P, points); `None` if it does not run
+    /// there.
     pub fn model_rows(&self, derivatives: bool, parameters: &[f64], scale: &[f64]) -> Option<Vec<f64>> {
         let limits = Some(Limits { scale, ..self.curve.limits() });
         let member = Member { index: self.curve.index, number: self.curve.number };
         self.model.rows(derivatives, &CustomInput { x: &self.curve.x, parameters, limits, member }, self.failures)
     }
 
-    /// Returns the cost alone, priors included; `None` where the model is not finite at an unmasked point.
+    /// Returns the cost alone, without derivatives and with priors; `None` where the model is not finite at an unmasked
+    /// point.
     pub fn cost(&self, parameters: &[f64]) -> Option<f64> {
         let Curve { y, weight, scale, .. } = self.curve;
         self.costs.set(self.costs.get() + 1);
@@ -116,8 +119,8 @@ impl Problem<'_> {
         Some(chi2 + penalty).filter(|cost| cost.is_finite())
     }
 
-    /// Returns the rows at some parameters; `None` where the model, or a derivative, is not finite at an unmasked
-    /// point.
+    /// Returns residuals, Jacobian, gradient and cost at some parameters; `None` where model or derivatives are not
+    /// finite at an unmasked point.
     pub fn rows(&self, parameters: &[f64]) -> Option<Rows> {
         let Curve { y, weight, scale, .. } = self.curve;
         let (points, count) = (y.len(), parameters.len());
@@ -150,7 +153,7 @@ impl Problem<'_> {
         finite.then_some(Rows { chi2, penalty, gradient, residual, jacobian, expected })
     }
 
-    /// Returns the parameters that are free and not at a bound.
+    /// Returns the indices of the parameters that are free and strictly between their bounds.
     pub fn inside(&self, parameters: &[f64]) -> Vec<usize> {
         let Curve { lower, upper, .. } = self.curve;
         self.curve.free().into_iter().filter(|&p| parameters[p] > lower[p] && parameters[p] < upper[p]).collect()
@@ -167,28 +170,28 @@ impl Problem<'_> {
         covariance
     }
 
-    /// Returns those of `inside` that change no row where they are, so that the normal matrix has no inverse.
+    /// Returns those of the parameters `inside` on which no row depends here: their columns of the Jacobian are 0.
     pub fn idle(&self, rows: &Rows, inside: &[usize]) -> Vec<usize> {
         let jacobian = rows.expected.as_ref().unwrap_or(&rows.jacobian);
         inside.iter().copied().filter(|&p| jacobian.column(p).norm() == 0.0).collect()
     }
 
-    /// Returns the predicted reduction of the Gauss–Newton step: the square of its length in errors, where these are
-    /// absolute. `None` when a direction is undetermined.
+    /// Returns by how much a Gauss–Newton step is predicted to lower the cost; `None` when a direction is undetermined.
     pub fn promise(&self, rows: &Rows, parameters: &[f64]) -> Option<f64> {
         let inside = self.inside(parameters);
         let delta = rows.step(&inside, parameters)?;
         Some(inside.iter().zip(&delta).map(|(&p, d)| rows.gradient[p] * d).sum())
     }
 
-    /// Returns whether the residual is orthogonal to the derivatives, as it is at a minimum. Also true where the
-    /// residuals are at rounding level, of f32 where the fit ended `in_f32`: there the test means nothing.
+    /// Returns whether no Gauss–Newton step promises an appreciably lower cost, as at a minimum, or all residuals are
+    /// at rounding level. Also true where the residuals are at rounding level, of f32 where the fit ended `in_f32`:
+    /// there the test means nothing.
     pub fn is_stationary(&self, rows: &Rows, parameters: &[f64], in_f32: bool) -> bool {
         let is_orthogonal = |gain| gain <= COSINE * COSINE * rows.cost();
         self.promise(rows, parameters).is_none_or(is_orthogonal) || self.is_rounding(rows, in_f32)
     }
 
-    /// Returns whether the residuals are at rounding level.
+    /// Returns whether the cost is so small that rounding of the data, in f32 or f64, explains the residuals.
     pub fn is_rounding(&self, rows: &Rows, in_f32: bool) -> bool {
         let rounding = match in_f32 {
             true => RESOLVED_IN_F32 * self.curve.rounding(f32::EPSILON.into()),
@@ -199,9 +202,8 @@ impl Problem<'_> {
         rows.cost() <= if rounding > 0.0 { rounding } else { GONE * at_start() }
     }
 
-    /// Takes Gauss–Newton steps from `parameters`, shortened until the cost does not rise, until it no longer falls and
-    /// their length no longer shrinks. Returns how many times the rows were evaluated, and whether the last step was no
-    /// longer far.
+    /// Takes Gauss–Newton steps while they lower the cost or shrink; returns the evaluations, and whether the last step
+    /// was short.
     pub fn refine(&self, parameters: &mut Vec<f64>, rows: &mut Rows) -> (u32, bool) {
         let (mut last, mut falls, mut evaluations) = (f64::INFINITY, false, 0);
         let mut near = true;

@@ -6,7 +6,8 @@ use crate::error::Result;
 use crate::fit::redo::Attempts;
 
 impl CurveRun {
-    /// Does some work on this device and, while that fails, on the devices that take its place.
+    /// Calls `work` on this device and, while it fails, on the devices that take its place; returns the first success
+    /// or the last error.
     pub(super) fn with_attempts<T>(&self, watch: &Watch, mut work: impl FnMut(&CurveRun) -> Result<T>) -> Result<T> {
         let mut attempts = Attempts::default();
         let mut other: Option<CurveRun> = None;

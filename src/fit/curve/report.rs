@@ -80,7 +80,8 @@ impl CurveFitter {
         }
     }
 
-    /// Returns the value of parameter `p` as text, its error, and its start or the reason why it has none.
+    /// Returns the text for parameter `p`: its value, error and start, or that it is fixed, or the expression that it
+    /// is tied to.
     fn variable(&self, fit: &CurveFit, p: usize) -> String {
         let (value, error) = (fit.parameters[p], fit.errors[p]);
         let tie = self.ties.iter().find(|tie| tie.parameter == self.model.parameters()[p]);
@@ -103,7 +104,7 @@ impl CurveFitter {
         }
     }
 
-    /// Adds the correlations above the smallest that is reported, the largest first.
+    /// Appends to `text` the correlations between parameters of a magnitude above 0.1, the largest first.
     fn correlations(&self, fit: &CurveFit, text: &mut String) {
         let names = self.model.parameters();
         let count = names.len();

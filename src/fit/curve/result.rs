@@ -97,7 +97,7 @@ impl CurveFit {
         (0..count * count).map(one).collect()
     }
 
-    /// Sets the information criteria.
+    /// Sets AIC and BIC from χ², the number of points and the number of `free` parameters.
     pub(super) fn set_criteria(&mut self, free: usize, estimator: Estimator) {
         let (n, k) = (self.points as f64, free as f64);
         // of 0 as lmfit has it
@@ -107,14 +107,13 @@ impl CurveFit {
     }
 }
 
-/// Returns those of `inside` that the data do not determine: without an error, or with one beyond all that they are
-/// measured in.
+/// Returns those of `inside` whose error is NaN or far larger than the parameter, its start and its unit.
 pub(super) fn poorly_determined(fit: &CurveFit, curve: &Curve, inside: &[usize]) -> Vec<usize> {
     let size = |p: usize| fit.parameters[p].abs().max(fit.start[p].abs()).max(curve.scale[p]);
     inside.iter().copied().filter(|&p| fit.errors[p].is_nan() || fit.errors[p] > VAGUE * size(p)).collect()
 }
 
-/// Makes the errors of `undetermined` parameters infinite and sets the flag.
+/// Makes the errors of `undetermined` parameters infinite, and sets the flag if there are any.
 fn flag_undetermined(fit: &mut CurveFit, undetermined: &[usize]) {
     open_undetermined(&mut fit.covariance, undetermined.iter().copied());
     for &p in undetermined {
@@ -134,7 +133,7 @@ pub(super) fn open_undetermined(covariance: &mut [f64], undetermined: impl Itera
     undetermined.for_each(|p| covariance[p * count + p] = f64::INFINITY);
 }
 
-/// Returns a status in words.
+/// Returns a message for users that explains a status.
 fn message(status: Status) -> &'static str {
     match status {
         Status::MaxRounds => "the budget of rounds is spent",
@@ -151,7 +150,7 @@ fn message(status: Status) -> &'static str {
 }
 
 impl CurveRun {
-    /// Refines an outcome and takes its errors from the rows in f64.
+    /// Turns a solver's outcome into a curve's result, refined and with errors from the rows in f64.
     pub(super) fn finish(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         let fit = match outcome.status {
             None | Some(Status::Interrupted) => self.interrupted(curve, outcome),
@@ -161,15 +160,15 @@ impl CurveRun {
         self.with_failure(curve, fit)
     }
 
-    /// Makes the fit of a curve that had not begun when the run was stopped.
+    /// Makes the result, at its start, of a curve whose fit had not begun when the run was stopped.
     pub(super) fn not_begun(&self, curve: &Curve) -> CurveFit {
         let mut fit = self.fit_of(curve, &Outcome { parameters: curve.start.clone(), ..Outcome::default() });
         (fit.status, fit.message) = (Status::Interrupted, "interrupted before it began".into());
         fit
     }
 
-    /// Makes a fit at the best point that it had found when the run was stopped. There are no errors: they would take
-    /// an evaluation.
+    /// Makes the result, at the best point found, of a curve whose fit was stopped with the run. There are no errors:
+    /// they would take an evaluation.
     pub(super) fn interrupted(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         if outcome.rounds == 0 {
             return self.not_begun(curve);
@@ -182,7 +181,7 @@ impl CurveRun {
         fit
     }
 
-    /// Makes the fit of a cost, which has no points and no known curvature.
+    /// Makes the result of a fit that minimised a cost, which has no points and no known curvature.
     fn finish_cost(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         let mut fit = self.fit_of(curve, outcome);
         (fit.points, fit.dof, fit.chi2) = (0, 0, outcome.chi2);
@@ -201,7 +200,7 @@ impl CurveRun {
         fit
     }
 
-    /// Marks a fit whose model has failed, with the failure as its message.
+    /// Returns a fit as not finite, with the failure as its message, if the curve's model has failed.
     fn with_failure(&self, curve: &Curve, mut fit: CurveFit) -> CurveFit {
         if let Some(failure) = self.failures.text(curve.index) {
             (fit.status, fit.message) = (Status::NotFinite, failure);
@@ -211,7 +210,7 @@ impl CurveRun {
         fit
     }
 
-    /// Makes a fit of the solver's outcome, without χ² and errors.
+    /// Copies an outcome's status, counts and parameters into a result without χ² and errors.
     fn fit_of(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         let mut fit = CurveFit::blank(curve.start.len());
         fit.status = outcome.status.unwrap_or(Status::Interrupted);
@@ -264,8 +263,7 @@ impl CurveRun {
         fit
     }
 
-    /// Refines a success of Levenberg–Marquardt, and makes it stalled where it is no stationary point. Returns the
-    /// evaluations.
+    /// Refines a success of Levenberg–Marquardt, or marks it as stalled; returns the number of evaluations.
     fn refine_end(&self, problem: &Problem, fit: &mut CurveFit, rows: &mut Rows) -> u32 {
         let in_f32 = self.device.inner.runs_wgsl();
         let is_simplex = matches!(self.solver, CurveSolver::NelderMead(_));
@@ -282,7 +280,7 @@ impl CurveRun {
         evaluations
     }
 
-    /// Continues a fit that did not converge, or ended at a saddle, at lower points near its end. At a minimum it
+    /// Continues a fit that did not converge or ended at a saddle; returns its undetermined parameters. At a minimum it
     /// becomes a success. Returns the parameters that the data do not determine there.
     fn accept_minimum(&self, problem: &Problem, fit: &mut CurveFit, rows: &mut Rows) -> Vec<usize> {
         // with polish the host fits again what a GPU has not brought to an end
@@ -342,8 +340,9 @@ impl CurveRun {
         Some(covariance)
     }
 
-    /// Sets the flags of a fit. Undetermined parameters are those that are `known` to be, and those `inside` their
-    /// bounds whose error is beyond f64's range.
+    /// Flags a fit as at a bound or undetermined, by infinite errors and by the parameters `known` to be so.
+    /// Undetermined parameters are those that are `known` to be, and those `inside` their bounds whose error is beyond
+    /// f64's range.
     pub(super) fn set_flags(&self, fit: &mut CurveFit, curve: &Curve, inside: &[usize], known: Vec<usize>) {
         if inside.len() < curve.free().len() {
             fit.flags |= Flags::AT_BOUND;
@@ -364,7 +363,7 @@ impl CurveRun {
         format!("{}; the data do not determine {}", message(status), names.join(", "))
     }
 
-    /// Returns the message that says what is not finite at the start of a fit.
+    /// Returns a message that says which value is not finite at a start, and at which point.
     fn not_finite(&self, problem: &Problem, parameters: &[f64]) -> String {
         let Curve { y, weight, scale, .. } = problem.curve;
         let Some(rows) = problem.model_rows(true, parameters, scale) else {
@@ -387,8 +386,8 @@ impl CurveRun {
         format!("at the start the model, a derivative or a square of theirs leaves the range of {range}")
     }
 
-    /// Returns the factor of covariances: 1, or (χ² + priors)/dof where sigma is relative. That sum is taken to be at
-    /// least the data's `rounding`.
+    /// Returns the factor on covariances: 1, or (χ² + priors)/dof where sigma is relative (NaN without dof). That sum
+    /// is taken to be at least the data's `rounding`.
     pub(super) fn variance_factor(&self, fit: &CurveFit, rounding: f64) -> f64 {
         match (self.is_scaled(), fit.dof) {
             (false, _) => 1.0,

@@ -55,12 +55,12 @@ pub(super) struct CurveRun {
 }
 
 impl CurveRun {
-    /// Returns the bound that stands for no bound, in units of the parameters.
+    /// Returns the finite number, in the solver's units, that stands for an infinite bound on this device.
     pub(super) fn far(&self) -> f64 {
         if self.device.inner.runs_wgsl() { objective::FAR } else { objective::FARTHEST }
     }
 
-    /// Returns the problem of a curve, for the steps on the host.
+    /// Joins a curve with the run's model, priors and estimator, to compute its cost and derivatives on the host.
     pub(super) fn problem<'a>(&'a self, curve: &'a Curve) -> Problem<'a> {
         Problem {
             model: &self.model,
@@ -72,7 +72,7 @@ impl CurveRun {
         }
     }
 
-    /// Returns the objective of populations.
+    /// Returns the model, estimator and options from which the objectives of populations are made.
     pub(super) fn design(&self) -> Design {
         Design {
             model: self.model.clone(),
@@ -83,40 +83,42 @@ impl CurveRun {
         }
     }
 
-    /// Returns whether covariances are multiplied by χ²/dof. The scatter of counts is known, and a cost has none.
+    /// Returns whether covariances are multiplied by χ²/dof: unless sigma is absolute, or the estimator is for counts
+    /// or a cost. The scatter of counts is known, and a cost has none.
     pub(super) fn is_scaled(&self) -> bool {
         !self.absolute_sigma && !matches!(self.estimator, Estimator::Poisson | Estimator::Cost)
     }
 
-    /// Returns the priors of parameters that are not fixed.
+    /// Returns index and prior of each parameter that has a prior and is not fixed.
     pub(super) fn free_priors(&self) -> impl Iterator<Item = (usize, Prior)> + '_ {
         let all = self.priors.iter().enumerate().filter(|(p, _)| !self.held[*p]);
         all.filter_map(|(p, prior)| prior.map(|prior| (p, prior)))
     }
 
-    /// Returns the sum of the squares of these priors' rows.
+    /// Returns Σ ((mean − parameter) / sigma)² over the priors of parameters that are not fixed.
     pub(super) fn penalty(&self, parameters: &[f64]) -> f64 {
         self.free_priors().map(|(p, prior)| ((prior.mean - parameters[p]) / prior.sigma).powi(2)).sum()
     }
 
-    /// Returns the degrees of freedom of `points` and these priors, each of which is a row, less `free` parameters.
+    /// Returns the degrees of freedom: `points` and the priors of parameters that are not fixed, less `free`
+    /// parameters.
     pub(super) fn dof(&self, points: usize, free: usize) -> i64 {
         (points + self.free_priors().count()) as i64 - free as i64
     }
 
-    /// Returns the function that makes a parameter's unit from its start.
+    /// Returns the function that makes a parameter's unit, a power of two, from its start.
     pub(super) fn round(&self) -> fn(f64) -> f64 {
         if self.device.inner.runs_wgsl() { units::scale } else { units::wide_scale }
     }
 
-    /// Returns whether rows may be multiplied by a factor: costs mean nothing by themselves, and nothing else is added
-    /// to them.
+    /// Returns whether all weighted residuals may be multiplied by one factor: costs only count beside each other, and
+    /// nothing is added to them.
     pub(super) fn may_gain(&self) -> bool {
         let relative = matches!(self.solver, CurveSolver::Lm(_)) || self.is_scaled();
         relative && self.estimator == Estimator::LeastSquares && self.priors.iter().all(Option::is_none)
     }
 
-    /// Returns the settings with which curves are made ready.
+    /// Returns names, bounds, priors and estimator as each curve's data are checked and made ready with them.
     pub(super) fn settings(&self) -> Settings<'_> {
         Settings {
             names: self.model.parameters(),
@@ -130,7 +132,7 @@ impl CurveRun {
         }
     }
 
-    /// Returns the index of the parameter of this name.
+    /// Returns the index of the parameter of this name, or a usage error if there is none.
     pub(super) fn index(&self, parameter: &str) -> Result<usize> {
         let names = self.model.parameters();
         names.iter().position(|name| name == parameter).ok_or_else(|| {

@@ -43,8 +43,8 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Begins a search at the best `parameters` for the rise `level`. `error` is about the distance of Δ = 1, negative
-    /// for the lower limit.
+    /// Begins the search, from the best `parameters` in the direction of `error`, for the value of `parameter` at which
+    /// χ² has risen by `level`. `error` is about the distance of Δ = 1, negative for the lower limit.
     pub fn new(curve: usize, parameter: usize, parameters: &[f64], error: f64, level: f64, bounds: Bounds) -> Search {
         let (best, level) = (parameters[parameter], level.sqrt());
         let inside = Probe { value: best, height: -level, parameters: parameters.to_vec() };
@@ -86,7 +86,8 @@ impl Search {
         start
     }
 
-    /// Takes the rise Δ of a fit at `next` (NaN: no fit) and the parameters there, and chooses the next value.
+    /// Records the rise of χ² in a fit at `next` (NaN: no fit) and the parameters there, and chooses the next value or
+    /// ends the search.
     pub fn take_probe(&mut self, rise: f64, parameters: &[f64]) {
         self.probes += 1;
         let height = if rise.is_finite() { rise.max(0.0).sqrt() - self.level } else { f64::INFINITY };
@@ -114,7 +115,8 @@ impl Search {
         self.choose_next();
     }
 
-    /// Chooses the next value, or ends the search.
+    /// Chooses the next value to fit at, inside the bracket or, without an outer end, farther out; or ends the search
+    /// with a limit.
     fn choose_next(&mut self) {
         let inside = &self.inside;
         let Some(outside) = &self.outside else {
@@ -138,7 +140,8 @@ impl Search {
         self.next = inside.value + share.clamp(0.01, 0.99) * gap;
     }
 
-    /// Sets the next value, inside the bounds. A parameter that cannot move has an infinite limit.
+    /// Sets the next value to fit at, clamped to the bounds; if that is no move, ends the search with an infinite
+    /// limit.
     fn move_to(&mut self, value: f64) {
         self.next = value.clamp(self.bounds.lower, self.bounds.upper);
         if self.next == self.inside.value {

@@ -20,7 +20,7 @@ struct Faults<'a> {
 }
 
 impl Faults<'_> {
-    /// Adds a fault of a setting.
+    /// Adds a fault of this setting, with a message, to the faults found.
     fn add(&mut self, setting: &str, message: impl Into<String>) {
         self.found.push(InvalidSetting::new(setting, message));
     }
@@ -42,12 +42,13 @@ impl CurveFitter {
         self.checked_for(true)
     }
 
-    /// Returns the same settings for an optimiser other than popfit's.
+    /// Returns the same settings for an optimiser other than popfit's, so that the solver need not suit the model.
     pub(super) fn checked_without_solver(&self) -> Result<CurveRun> {
         self.checked_for(false)
     }
 
-    /// Returns the checked settings, for popfit's own solver or another one.
+    /// Returns the settings with one entry per parameter, or every fault; only with `own_solver` must the solver suit
+    /// the model.
     fn checked_for(&self, own_solver: bool) -> Result<CurveRun> {
         let count = self.model.parameters().len();
         let mut faults = Faults { names: self.model.parameters(), found: Vec::new() };
@@ -93,7 +94,7 @@ impl CurveFitter {
         self.device.clone()
     }
 
-    /// Returns the solver, and adds the faults of its settings.
+    /// Returns the solver as curves use it, and adds the faults of its settings to `faults`.
     fn checked_solver(&self, faults: &mut Faults) -> CurveSolver {
         match self.solver {
             Solver::LevenbergMarquardt(lm) => {
@@ -111,7 +112,7 @@ impl CurveFitter {
         }
     }
 
-    /// Sets the estimator of a model that is a cost.
+    /// Sets the run's estimator if the model is a cost, and adds faults where model, estimator and solver do not agree.
     fn set_cost(&self, run: &mut CurveRun, faults: &mut Faults, own_solver: bool) {
         if !self.model.is_cost() {
             if self.estimator == Estimator::Cost {
@@ -129,7 +130,7 @@ impl CurveFitter {
         run.estimator = Estimator::Cost;
     }
 
-    /// Sets bounds and fixed parameters.
+    /// Copies the fitter's bounds and fixed parameters into the run, and adds faults for bad bounds and unknown names.
     fn set_limits(&self, run: &mut CurveRun, faults: &mut Faults) {
         for Named { parameter, value } in &self.bounds {
             let (lower, upper) = (value.lower, value.upper);
@@ -162,7 +163,8 @@ impl CurveFitter {
         }
     }
 
-    /// Sets the ties. Each is checked by itself, then all together.
+    /// Copies the fitter's ties into the run, and adds faults for bad expressions and for parameters that cannot be
+    /// tied. Each is checked by itself, then all together.
     fn set_ties(&self, run: &mut CurveRun, faults: &mut Faults) {
         let before = faults.found.len();
         for Named { parameter, value } in &self.ties {
@@ -191,7 +193,7 @@ impl CurveFitter {
 }
 
 impl CurveRun {
-    /// Returns the formula without some tied parameters.
+    /// Returns the model's formula with some tied parameters replaced by their expressions.
     pub(super) fn substitute(&self, ties: &[Tie]) -> Result<Ties> {
         let missing = || Error::Usage("a tie is put into a formula: this model is none".into());
         Ties::new(self.model.formula().ok_or_else(missing)?, ties)

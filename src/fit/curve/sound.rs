@@ -5,8 +5,8 @@ use crate::fit::Flags;
 use crate::fit::sound::finite;
 use crate::solver::Status;
 
-/// Changes the status of a successful curve to [`Status::NotFinite`] if one of its numbers is not finite. Its
-/// covariance is NaN if a parameter is undetermined or at a bound, or if the noise is unknown.
+/// Changes the status of a successful curve to [`Status::NotFinite`], and its errors to NaN, if one of its numbers is
+/// not finite. Its covariance is NaN if a parameter is undetermined or at a bound, or if the noise is unknown.
 pub fn curve(mut fit: CurveFit) -> CurveFit {
     if fit.status.is_success() && !curve_is_sound(&fit) {
         fit.status = Status::NotFinite;
@@ -17,7 +17,8 @@ pub fn curve(mut fit: CurveFit) -> CurveFit {
     fit
 }
 
-/// Returns whether all numbers of the curve are finite, except errors that are infinite for a reason.
+/// Returns whether parameters, χ² and covariances are finite, and errors infinite only, and always, with the flag for
+/// undetermined ones.
 fn curve_is_sound(fit: &CurveFit) -> bool {
     let count = fit.errors.len();
     let known = |p: &usize| fit.errors[*p].is_finite();
@@ -28,7 +29,8 @@ fn curve_is_sound(fit: &CurveFit) -> bool {
         && pairs.all(|(p, q)| fit.covariance[p * count + q].is_finite())
 }
 
-/// Changes the codes (n) of successful curves in the same way. `parameters` and `errors` are (n, P), and `chi2` is (n).
+/// Changes the status codes (n) of successful curves whose χ² or parameters are not finite to [`Status::NotFinite`].
+/// `parameters` and `errors` are (n, P), and `chi2` is (n).
 pub fn columns(status: &mut [i8], parameters: &[f64], errors: &mut [f64], chi2: &[f64]) {
     // Usually all values are finite. A loop without an early exit compiles to vector code.
     let all = |values: &[f64]| values.iter().fold(true, |all, x| all & x.is_finite());

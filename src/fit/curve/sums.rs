@@ -12,8 +12,8 @@ use crate::solver::Outcome;
 const TOLERANCE: f64 = 1e-6;
 
 impl CurveRun {
-    /// Fills in χ², the information criteria, gradient and covariance from an outcome. Its parameters are in the
-    /// model's own units, its sums in those of the solver.
+    /// Sets a fit's χ², information criteria, optimality, covariance, errors and flags from the sums in the device's
+    /// outcome. Its parameters are in the model's own units, its sums in those of the solver.
     pub(super) fn finish_by_sums(&self, curve: &Curve, outcome: &Outcome, problem: &Problem, fit: &mut CurveFit) {
         let count = curve.start.len();
         fit.chi2 = outcome.chi2;

@@ -18,7 +18,7 @@ impl CurveFitter {
 }
 
 impl CurveRun {
-    /// Makes a task of every curve.
+    /// Makes of each curve a task, by which another optimiser evaluates its objective on the device.
     fn tasks(&self, curves: &Curves) -> Result<Vec<Task>> {
         if !self.ties.is_empty() {
             return Err(Error::Usage("tied parameters: put their expressions into the formula".into()));

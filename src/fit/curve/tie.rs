@@ -10,7 +10,7 @@ use crate::solver::Status;
 use crate::values::Values;
 
 impl CurveRun {
-    /// Returns the index of a parameter that is not tied.
+    /// Returns the index of the parameter of this name, or a usage error if there is none or it is tied.
     pub(super) fn untied(&self, parameter: &str) -> Result<usize> {
         let p = self.index(parameter)?;
         match self.ties.iter().any(|tie| tie.parameter == p) {
@@ -19,7 +19,8 @@ impl CurveRun {
         }
     }
 
-    /// Fits the parameters that are not tied, and returns results with all parameters.
+    /// Fits curves by a formula in which expressions replace the tied parameters, and returns results with all
+    /// parameters.
     pub(super) fn fit_tied(&self, curves: &Curves, watch: &Watch) -> Result<Vec<CurveFit>> {
         let ties = self.substitute(&self.ties)?;
         let count = self.model.parameters().len();
@@ -57,7 +58,8 @@ impl CurveRun {
     }
 }
 
-/// Returns a fit with the tied parameters: their values and starts, and the covariance J C Jᵀ.
+/// Adds the tied parameters to a fit of the others: values and starts by their expressions, errors by the covariance J
+/// C Jᵀ.
 fn expand(fit: CurveFit, ties: &Ties, count: usize) -> CurveFit {
     let kept = ties.kept.len();
     let jacobian = jacobian(ties, &fit.parameters, count);
@@ -76,7 +78,8 @@ fn expand(fit: CurveFit, ties: &Ties, count: usize) -> CurveFit {
     }
 }
 
-/// Returns the values of all parameters, those of the tied ones by their expressions.
+/// Returns the values of all `count` parameters from those of the ones that are not tied, the tied ones by their
+/// expressions.
 fn with_tied(ties: &Ties, values: &[f64], count: usize) -> Vec<f64> {
     let tied = ties.evaluate(values);
     let mut all = vec![f64::NAN; count];
@@ -97,8 +100,8 @@ fn jacobian(ties: &Ties, values: &[f64], count: usize) -> Vec<f64> {
     jacobian
 }
 
-/// Returns the product of two rows of a Jacobian with a covariance between them. Parameters with the slope 0 do not
-/// count: their covariance may be NaN.
+/// Returns left · C · rightᵀ for two rows of a Jacobian and a covariance C, where a slope of 0 cancels NaN. Parameters
+/// with the slope 0 do not count: their covariance may be NaN.
 fn propagated(left: &[f64], right: &[f64], covariance: &[f64]) -> f64 {
     let times = |slope: f64, value: f64| if slope == 0.0 { 0.0 } else { slope * value };
     let kept = left.len();

@@ -14,7 +14,7 @@ use crate::recording::{CustomInput, Member};
 const ASIDE: f64 = 0.125;
 
 impl CurveRun {
-    /// Returns [`Error::Model`] if a GPU's values are not those of the twin in Rust at a curve's first point, or a
+    /// Returns [`Error::Model`] if the model's WGSL on the GPU and its Rust differ where a curve's fit begins, or a
     /// little beside it. Each model is checked once.
     pub(super) fn check_twin(&self, curve: &Curve) -> Result<()> {
         let Some(alike) = self.model.alike().filter(|_| self.device.inner.runs_wgsl()) else { return Ok(()) };
@@ -35,8 +35,8 @@ impl CurveRun {
         Ok(())
     }
 
-    /// Compares values in f32 with the twin's, to the precision of f32 and of a driver's functions. Values that are not
-    /// finite do not count.
+    /// Returns an error if the WGSL's values at a place differ from the Rust's by more than f32 and a driver's
+    /// functions explain. Values that are not finite do not count.
     fn compare_twin(&self, place: &Curve, values: &[f64]) -> Result<()> {
         let Curve { x, begin, weight, .. } = place;
         let rows = |derivatives, x: &[f64]| {
@@ -58,7 +58,7 @@ impl CurveRun {
         Ok(())
     }
 
-    /// Returns the error that the two models differ at point `j`.
+    /// Returns the error that the model's WGSL and its Rust have these different values at point `j`.
     fn two_models(&self, place: &Curve, j: usize, wgsl: f64, rust: f64) -> Error {
         let points = place.y.len();
         let predictors = self.model.predictors().iter().zip(place.x.iter().skip(j).step_by(points));

@@ -31,7 +31,7 @@ pub(super) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// Watches a run of `total` curves.
+    /// Begins to count the ended fits of a run of `total` curves, with progress, cancel and timeout by `control`.
     pub fn new(control: Option<&'a Control>, total: usize) -> Watch<'a> {
         Watch {
             control,
@@ -42,7 +42,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Returns whether the run is to end.
+    /// Returns whether the run has been cancelled or has taken too long; once true, it stays true.
     pub fn is_stopped(&self) -> bool {
         if self.control.is_some_and(|control| control.is_stopped(self.begin)) {
             self.stopped.store(true, Ordering::Relaxed);
@@ -55,29 +55,30 @@ impl<'a> Watch<'a> {
         &self.stopped
     }
 
-    /// Counts a fit that has ended by itself.
+    /// Counts a fit as ended, unless it was interrupted.
     pub fn end(&self, fit: &CurveFit) {
         if fit.status != Status::Interrupted {
             self.add(1);
         }
     }
 
-    /// Counts `more` fits that have ended.
+    /// Adds `more` to the number of ended fits, and reports the progress.
     pub fn add(&self, more: usize) {
         self.show(more as u64, 0);
     }
 
-    /// Shows that so many fits of a population have ended, which are counted later.
+    /// Reports progress with `arrived` fits of the current population, which [`add`](Self::add) counts later.
     pub fn show_in_flight(&self, arrived: usize) {
         self.show(0, arrived as u64);
     }
 
-    /// Begins to count anew, for another attempt. The progress that was shown stays.
+    /// Sets the number of ended fits back to 0, for another attempt at the run. The progress that was shown stays.
     pub fn restart(&self) {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).ended = 0;
     }
 
-    /// Calls the progress function where there is enough news. After a cancel there is none.
+    /// Adds `more` to the ended fits and, if these and the `arrived` ones have grown enough, calls the progress
+    /// function. After a cancel there is none.
     fn show(&self, more: u64, arrived: u64) {
         let Some(progress) = self.control.and_then(|control| control.progress.as_ref()) else { return };
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);

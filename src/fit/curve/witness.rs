@@ -34,7 +34,7 @@ const ROUNDING_AGAIN: f64 = 2e-6;
 /// Relative rounding of a predictor: four units of f32's last place.
 pub(super) const ROUNDING_OF_X: f64 = 1.0 / 4_194_304.0;
 
-/// Returns some of the fits that have ended well, at even distances.
+/// Returns a few of the fits whose status is a success, at even distances.
 pub(super) fn sample_successes(
     fits: impl Iterator<Item = usize>,
     status: impl Fn(usize) -> Option<Status>,
@@ -45,8 +45,8 @@ pub(super) fn sample_successes(
 }
 
 impl CurveRun {
-    /// Returns [`Error::DeviceUntrusted`] if the cost that a GPU `told` of a fit is not that of its `parameters`. The
-    /// cost may still fall there: f32 may be at its end where f64 is not.
+    /// Returns [`Error::DeviceUntrusted`] if the cost that a GPU `told` of a fit is not the host's at its `parameters`,
+    /// but for rounding. The cost may still fall there: f32 may be at its end where f64 is not.
     pub(super) fn check_cost(&self, curve: &Curve, parameters: &[f64], told: f64) -> Result<()> {
         let problem = self.problem(curve);
         let Some(rows) = problem.rows(parameters) else { return Ok(()) };
@@ -63,12 +63,14 @@ impl CurveRun {
         self.check_difference(told, unit * cost, unit * point)
     }
 
-    /// Checks the same where the host has no model: compares what the device has `told` with what it says `now`.
+    /// Returns [`Error::DeviceUntrusted`] if the cost that a device has `told` of a fit is not what it says `now`, but
+    /// for rounding.
     pub(super) fn compare_readbacks(&self, curve: &Curve, told: &Outcome, now: &Outcome) -> Result<()> {
         self.check_difference(told.chi2 + told.penalty, now.chi2 + now.penalty, self.point_again(curve, now))
     }
 
-    /// Checks the same for the objectives at one point in two readbacks, of a fit with these sums at its start.
+    /// Returns [`Error::DeviceUntrusted`] if the two objectives that a device has `told` of one point differ by more
+    /// than rounding.
     pub(super) fn compare_objectives(&self, curve: &Curve, told: Told, start: &Outcome) -> Result<()> {
         let point = self.point_again(curve, start);
         if told.before.is_finite() && told.now.is_finite() {
@@ -77,7 +79,7 @@ impl CurveRun {
         Ok(())
     }
 
-    /// Returns the squared change of the points that rounding may make between two kernels of one device.
+    /// Returns the squared change of a fit's residuals that rounding may make between two kernels of one device.
     fn point_again(&self, curve: &Curve, sums: &Outcome) -> f64 {
         let square = |(p, u): (usize, &f64)| u * u * sums.normal_matrix[packed_index(p, p)];
         let unit = curve.gain * curve.gain;
@@ -95,7 +97,7 @@ impl CurveRun {
         (1 + curve.start.len()) as f64 * (data + conditioned)
     }
 
-    /// Returns the squared change of the rows that the rounding of predictors may make.
+    /// Returns the squared change of the weighted model if all predictors change by their rounding.
     fn squares_by_x(&self, curve: &Curve, parameters: &[f64]) -> f64 {
         let problem = self.problem(curve);
         let x = curve.x.iter().map(|x| x * (1.0 + ROUNDING_OF_X)).collect();
@@ -125,7 +127,7 @@ impl CurveRun {
         Err(self.untrusted(format!("a curve's fit has a cost of {cost}, not {told}{or}")))
     }
 
-    /// Returns the error that the device is not trusted.
+    /// Returns [`Error::DeviceUntrusted`] for this device, with a message.
     fn untrusted(&self, message: String) -> Error {
         Error::DeviceUntrusted { device: self.device.inner.name(), message }
     }

@@ -48,7 +48,7 @@ fn numbers<T: NoUninit>(hash: &mut XxHash3_128, values: &[T]) {
     hash.write(cast_slice(values));
 }
 
-/// Adds numbers as f64, whatever their precision, a part at a time.
+/// Adds the count of numbers and the numbers as f64, whatever their precision, to a hash, a part at a time.
 fn doubles(hash: &mut XxHash3_128, values: &Values) {
     hash.write(&(values.len() as u64).to_le_bytes());
     let mut scratch = Vec::new();

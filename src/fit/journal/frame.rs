@@ -30,12 +30,13 @@ pub fn frame(payload: &[u8]) -> Vec<u8> {
     [&length.to_le_bytes()[..], &(!length).to_le_bytes(), &Sha256::digest(payload), payload].concat()
 }
 
-/// Returns the number of bytes of a record.
+/// Returns the number of bytes of a payload's record, head included.
 pub fn length(payload: &[u8]) -> u64 {
     (HEAD + payload.len()) as u64
 }
 
-/// Reads a record from a file with `left` more bytes. It allocates no more than these, whatever length the record has.
+/// Reads a record from a file with `left` more bytes, which is whole, damaged or torn (cut off by the file's end). It
+/// allocates no more than these, whatever length the record has.
 pub fn read(file: &mut impl Read, left: u64) -> io::Result<Frame> {
     if left < HEAD as u64 {
         return Ok(Frame::Torn);

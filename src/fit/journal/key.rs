@@ -12,7 +12,7 @@ pub fn difference(before: &str, now: &str) -> String {
     }
 }
 
-/// Returns a line in quotes for a message. Long lines are cut.
+/// Returns a line in backquotes, shortened to 120 characters, for a message; without a line, `nothing`.
 fn quoted(line: Option<&str>) -> String {
     /// Maximum number of characters of a line that are quoted.
     const MAX_LENGTH: usize = 120;

@@ -99,8 +99,9 @@ impl Drop for Journal {
 }
 
 impl Journal {
-    /// Opens the journal of the output `target`, `.NAME.journal` beside it. `key` has all inputs of the rows except the
-    /// spectra, one per line. With `resume` the rows of an earlier run are used.
+    /// Opens and locks the journal of the output `target`, `.NAME.journal` beside it, for a new or (with `resume`) the
+    /// same run `key`. `key` has all inputs of the rows except the spectra, one per line. With `resume` the rows of an
+    /// earlier run are used.
     ///
     /// # Errors
     /// Returns [`Error::OutputLocked`] while another run has it open, and [`Error::Io`]. Returns [`Error::Journal`] if
@@ -134,7 +135,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Truncates the file at `end`, and writes the head of an empty journal.
+    /// Truncates the file at `end` and, if that is 0, writes the head of an empty journal.
     fn begin(&mut self, end: u64, key: &str) -> std::io::Result<()> {
         self.file.set_len(end)?;
         if end > 0 {
@@ -151,8 +152,9 @@ impl Journal {
         self.has_rows && self.path.exists()
     }
 
-    /// Records the states of the outputs before the run begins. A resumed run may replace only outputs in the recorded
-    /// state: those that it has written itself or was allowed to replace. `overwrite` allows any file.
+    /// Records the outputs' sizes and times before a run; an error if one exists that is not as recorded, unless
+    /// `overwrite`. A resumed run may replace only outputs in the recorded state: those that it has written itself or
+    /// was allowed to replace. `overwrite` allows any file.
     ///
     /// # Errors
     /// Returns [`Error::OutputExists`] for a file that was made or changed since the journal recorded it, and
@@ -164,7 +166,7 @@ impl Journal {
         self.record_outputs(outputs)
     }
 
-    /// Records the states of the outputs after the run has written them.
+    /// Records the sizes and times of the outputs after the run has written them.
     ///
     /// # Errors
     /// Returns [`Error::Io`].
@@ -173,7 +175,7 @@ impl Journal {
         self.append_states()
     }
 
-    /// Records the states of the outputs as they are known.
+    /// Appends the known states of the outputs to the file and waits until they are on the disk.
     fn append_states(&mut self) -> Result<()> {
         self.append(&Record::Outputs(self.outputs.clone()))?;
         self.sync()
@@ -190,23 +192,23 @@ impl Journal {
         self.damage.as_deref()
     }
 
-    /// Returns the number of batches whose rows are all known.
+    /// Returns the number of batches of which the journal has the rows of all spectra.
     pub fn len(&self) -> usize {
         self.known.values().filter(|batch| batch.is_complete).count()
     }
 
-    /// Returns whether there is no batch whose rows are all known.
+    /// Returns whether there is no batch of which the journal has the rows of all spectra.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns whether the journal has rows of a batch.
+    /// Returns whether the journal has rows of batch `number`.
     pub(super) fn knows(&self, number: usize) -> bool {
         self.known.contains_key(&number)
     }
 
-    /// Reads the rows of a batch, one place per spectrum, and the name of the device that made them. Both are empty if
-    /// the batch is not known.
+    /// Reads the rows of batch `number`, one per spectrum (`None`: not finished), and the name of the device that made
+    /// them. Both are empty if the batch is not known.
     ///
     /// # Errors
     /// Returns [`Error::Journal`] if the spectra have changed since they were fitted.
@@ -231,8 +233,8 @@ impl Journal {
         Ok((record.rows, record.device))
     }
 
-    /// Writes the rows of a batch, except those of interrupted fits. They are safe once [`sync`](Journal::sync) has
-    /// returned. `spectra` is the hash of the spectra.
+    /// Appends the rows of a batch, except those of interrupted fits, to the file. They are safe once
+    /// [`sync`](Journal::sync) has returned. `spectra` is the hash of the spectra.
     pub(super) fn keep(&mut self, number: usize, spectra: Hash, rows: &[FitRow], device: &str) -> Result<()> {
         let finished = |row: &FitRow| (row.status != Status::Interrupted).then(|| row.clone());
         let rows: Vec<Option<FitRow>> = rows.iter().map(finished).collect();
@@ -244,7 +246,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes a record at the end of the file.
+    /// Appends a record to the journal's file.
     fn append(&mut self, record: &Record) -> Result<()> {
         let failed = |message: String| Error::Journal { path: self.path.clone(), message };
         let payload = postcard::to_stdvec(record).map_err(|error| failed(error.to_string()))?;
@@ -257,7 +259,8 @@ impl Journal {
         self.file.sync().map_err(Error::writing(&self.path))
     }
 
-    /// Closes the journal of an interrupted run. Its file stays even without rows, so that the run can be resumed.
+    /// Closes the journal of an interrupted run, and keeps its file. Its file stays even without rows, so that the run
+    /// can be resumed.
     pub fn leave(mut self) {
         self.stays = true;
     }
@@ -274,7 +277,8 @@ fn beside(target: &Path) -> PathBuf {
     target.with_file_name(format!(".{name}.journal"))
 }
 
-/// Opens and locks the journal's file. On a file system without locks it is not locked.
+/// Opens the journal's file, or makes it, and locks it; an error if another run has locked it. On a file system without
+/// locks it is not locked.
 fn lock(path: &Path, target: &Path) -> Result<File> {
     let locked = || Error::OutputLocked { path: target.to_path_buf() };
     for _ in 0..10 {
@@ -313,7 +317,7 @@ struct Found {
 }
 
 impl Found {
-    /// Returns a message about damaged records, if there are any.
+    /// Returns a message that says how many bytes are damaged and how many rows are kept; `None` without damage.
     fn damage(&self, path: &Path) -> Option<String> {
         let kept = match (self.rows, self.known.len()) {
             (0, _) => "nothing is kept, and all spectra are fitted again".to_string(),
@@ -326,8 +330,8 @@ impl Found {
     }
 }
 
-/// Reads a journal record by record. Returns a message if the file is no journal of this version, or if its head is
-/// damaged. Such a file is not changed.
+/// Reads a journal's key, outputs and places of batches, record by record, or says why it is no usable journal. Returns
+/// a message if the file is no journal of this version, or if its head is damaged. Such a file is not changed.
 fn read(file: &mut File) -> std::io::Result<std::result::Result<Found, &'static str>> {
     // 1. Read the first line and the key.
     let length = file.length()?;

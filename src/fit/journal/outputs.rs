@@ -25,12 +25,12 @@ pub struct OutputState {
     next: Option<Stamp>,
 }
 
-/// Reads the state of each output.
+/// Returns the name, size and modification time of each output.
 pub fn states(outputs: &[PathBuf]) -> Vec<OutputState> {
     outputs.iter().map(|path| OutputState { name: name(path), stamp: stamp(path), next: None }).collect()
 }
 
-/// Notes that the file `temporary` will be renamed to an output.
+/// Notes in `states` the size and time of the file `temporary`, which will be renamed to an output.
 #[cfg(feature = "files")]
 pub fn expect(states: &mut Vec<OutputState>, output: &Path, temporary: &Path) {
     let (name, next) = (name(output), stamp(temporary));
@@ -40,12 +40,12 @@ pub fn expect(states: &mut Vec<OutputState>, output: &Path, temporary: &Path) {
     }
 }
 
-/// Returns the first output that exists and is not in the recorded state.
+/// Returns the first output that exists and whose size and time are not as recorded.
 pub fn first_changed<'a>(outputs: &'a [PathBuf], recorded: &[OutputState]) -> Option<&'a PathBuf> {
     outputs.iter().find(|path| is_changed(path, recorded))
 }
 
-/// Returns whether an output exists and is not in the recorded state.
+/// Returns whether an output exists and its size and time are not as recorded.
 fn is_changed(path: &Path, recorded: &[OutputState]) -> bool {
     let name = name(path);
     let known = recorded.iter().find(|state| state.name == name);
@@ -58,7 +58,7 @@ fn name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Returns the stamp of a file; `None` if there is no such file.
+/// Returns the size and modification time of a file; `None` if there is no such file.
 fn stamp(path: &Path) -> Option<Stamp> {
     let found = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
     let modified = found.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());

@@ -44,7 +44,8 @@ pub(super) struct Group {
 }
 
 impl Run<'_> {
-    /// Prepares the spectra of each file.
+    /// Prepares the spectra of each file for the fit, with the samplings of their wavelengths and their columns of
+    /// limits.
     pub(super) fn pieces<'s>(&mut self, files: &[&'s Spectra]) -> Result<Vec<Piece<'s>>>
     where
         Self: 's,
@@ -58,7 +59,8 @@ impl Run<'_> {
         made.into_iter().collect()
     }
 
-    /// Returns the samplings of each file's arms. Samplings of shared grids are kept from batch to batch.
+    /// Returns the sampling of each file's wavelengths in each arm; shared grids are sampled only once. Samplings of
+    /// shared grids are kept from batch to batch.
     pub(super) fn all_grids(&mut self, arms: &[Vec<Cow<ArmSpectra>>], files: &[&Spectra]) -> Result<Vec<Vec<Grids>>> {
         let model = &self.fitter.model;
         let mut all: Vec<Vec<Grids>> = files.iter().map(|_| Vec::new()).collect();
@@ -75,7 +77,8 @@ impl Run<'_> {
         Ok(all)
     }
 
-    /// Returns all spectra of all files with their starts: the user's, or those of the first guess.
+    /// Returns all spectra of all files with starts (the user's, or those of the first guess) and bounds, or with their
+    /// faults.
     pub(super) fn all_starts(
         &self,
         pieces: &mut [Piece],
@@ -94,12 +97,13 @@ impl Run<'_> {
     }
 }
 
-/// Returns the key of a shared grid in an arm.
+/// Returns the key by which a shared grid's sampling is found again: its wavelengths, and the diagonals of resolution.
 fn grid_key(arm: &ModelArm, data: &ArmSpectra, wavelength: &Arc<[f64]>) -> GridKey {
     GridKey { wavelength: wavelength.clone(), diagonals: diagonals(arm, data) }
 }
 
-/// Returns the samplings of a file's spectra in one arm. `shared` has those of shared grids.
+/// Returns the sampling of a file's wavelengths in one arm: that in `shared`, or new ones where each spectrum has its
+/// own grid.
 fn samplings_of(model: &SpectralModel, arm: &ModelArm, data: &ArmSpectra, shared: &[SharedGrid]) -> Grids {
     match &data.wavelength {
         Wavelength::Shared(wavelength) => {
@@ -146,7 +150,7 @@ fn with_samplings(
 }
 
 impl<'s> Piece<'s> {
-    /// Prepares the spectra of one file.
+    /// Prepares the spectra of one file for the fit, and finds the columns of their limits.
     fn new(
         model: &'s SpectralModel,
         spectra: &'s Spectra,
@@ -158,7 +162,7 @@ impl<'s> Piece<'s> {
         Ok(Piece { tables, layout: layout(model, arms, &grids), grids, prepared })
     }
 
-    /// Takes the prepared spectra, and returns them with the user's starts (spectra, parameters).
+    /// Moves the prepared spectra out of the piece, and returns them with the user's starts (spectra, parameters).
     fn given_starts(&mut self, model: &SpectralModel, user: &[f64]) -> Vec<SpectrumResult<Started>> {
         let prepared = std::mem::take(&mut self.prepared);
         let mut all = Vec::with_capacity(prepared.len());
@@ -169,7 +173,8 @@ impl<'s> Piece<'s> {
         all
     }
 
-    /// Returns a spectrum with the user's start.
+    /// Returns prepared spectrum `k` with the user's start, which is in physical units, and its bounds and flags, or
+    /// its fault.
     fn given_start(
         &self,
         model: &SpectralModel,
@@ -183,7 +188,7 @@ impl<'s> Piece<'s> {
         Ok(Started { prepared, limits, starts: vec![start], flags })
     }
 
-    /// Takes the prepared spectra, and returns them with the starts of the first guess.
+    /// Moves the prepared spectra out of the piece, and returns them with the starts of the first guess.
     fn guessed_starts(
         &mut self,
         fitter: &SpectralFitter,
@@ -199,7 +204,8 @@ impl<'s> Piece<'s> {
         prepared.map(one).collect()
     }
 
-    /// Returns a spectrum with the starts of the first guess; without a guess it has none.
+    /// Returns prepared spectrum `k` with the starts of the first guess (none without a guess), its bounds and flags,
+    /// or its fault.
     fn guessed_start(
         &self,
         fitter: &SpectralFitter,
@@ -216,12 +222,12 @@ impl<'s> Piece<'s> {
     }
 }
 
-/// Returns the sampling of a spectrum in each arm.
+/// Returns the wavelength sampling of a spectrum in each arm.
 fn samplings(grids: &[Grids], spectrum: usize) -> Vec<&Sampling> {
     grids.iter().filter_map(|grid| grid.of(spectrum).ok()).map(|sampling| &**sampling).collect()
 }
 
-/// Returns the flags that are known before the fit.
+/// Returns the flags that are known before the fit: for clipped starts and for negative flux.
 fn flags(prepared: &Prepared, samplings: &[&Sampling], clipped: bool) -> Flags {
     let all = [(Flags::START_CLIPPED, clipped), (Flags::NEGATIVE_FLUX, has_negative_flux(&prepared.arms, samplings))];
     all.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).collect()
@@ -230,8 +236,9 @@ fn flags(prepared: &Prepared, samplings: &[&Sampling], clipped: bool) -> Flags {
 /// If arms differ in their number of pixels, it is rounded up to a multiple of this.
 const PIXELS: usize = 512;
 
-/// Returns the shape that pieces must share to be fitted together. `differ` marks the arms whose number of pixels
-/// differs among the pieces. Their wavelength grids may differ unless they are the template's.
+/// Returns the layout that pieces must have in common to be fitted together; where pixels `differ`, it has them rounded
+/// up. `differ` marks the arms whose number of pixels differs among the pieces. Their wavelength grids may differ
+/// unless they are the template's.
 fn shape(piece: &Piece, differ: &[bool]) -> Vec<ArmLayout> {
     let one = |(arm, differs): (&ArmLayout, &bool)| {
         let wide = *differs && !arm.is_template;
@@ -241,7 +248,8 @@ fn shape(piece: &Piece, differ: &[bool]) -> Vec<ArmLayout> {
     piece.layout.iter().zip(differ).map(one).collect()
 }
 
-/// Returns the spectra of all pieces in groups of one shape. `counts` are the numbers of spectra of each piece.
+/// Divides the spectra of all pieces into groups of one layout, each of which is fitted together. `counts` are the
+/// numbers of spectra of each piece.
 pub(super) fn groups<'s>(
     pieces: Vec<Piece<'s>>,
     counts: Vec<usize>,
@@ -272,7 +280,7 @@ pub(super) fn groups<'s>(
     })
 }
 
-/// Separates spectra of one shape by the arms in which they have a continuum basis of their own.
+/// Divides spectra of one layout into groups by the arms in which they have a continuum basis of their own.
 fn by_basis(layout: Vec<ArmLayout>, grids: Arc<[Grids]>, ready: impl Iterator<Item = ReadySpectrum>) -> Vec<Group> {
     let mut all: Vec<Group> = Vec::new();
     for one in ready {
@@ -285,7 +293,8 @@ fn by_basis(layout: Vec<ArmLayout>, grids: Arc<[Grids]>, ready: impl Iterator<It
     all
 }
 
-/// Returns the samplings of some pieces in an arm: one grid if all share it, else one per spectrum of the whole batch.
+/// Returns the wavelength samplings of some pieces in an arm: one if all share it, else one per spectrum of the whole
+/// batch.
 fn common_grids(pieces: &[Piece], counts: &[usize], members: &[usize], arm: usize) -> Grids {
     let grid = |k: &usize| pieces[*k].grids[arm].shared();
     if let Some(Some(first)) = members.first().map(grid)

@@ -12,7 +12,7 @@ use crate::model::{ArmLayout, VelocityScan};
 use crate::solver::Outcome;
 
 impl Run<'_> {
-    /// Makes the populations for spectra of this layout, unless those of the last spectra have it.
+    /// Makes the device's populations for spectra of this layout, unless those that the run has are for it.
     pub(super) fn make_resident(&mut self, layout: &[ArmLayout]) -> Result<()> {
         if self.resident.as_ref().is_some_and(|r| r.layout == layout) {
             return Ok(());
@@ -39,8 +39,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Makes the canary of a device that runs WGSL, because its drivers may be faulty. That of the last batch is kept
-    /// if it suits these spectra.
+    /// Makes the canary, a spectrum of known answer that checks a GPU, unless the run has one that suits these spectra.
     pub(super) fn make_canary(&mut self, layout: &[ArmLayout], grids: &[Grids], place: usize) -> Result<()> {
         let known = self.canary.take().filter(|canary| canary.suits(layout, grids));
         self.canary = match known {
@@ -51,8 +50,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Fits spectra, and returns them with the outcomes of their starts. `chunk` spectra enter together, and `finished`
-    /// spectra of the batch already have their rows.
+    /// Fits spectra, on a GPU with canaries among them, and returns them with the outcomes of their starts; a wrong
+    /// canary is an error. `chunk` spectra enter together, and `finished` spectra of the batch already have their rows.
     ///
     /// # Errors
     /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if a canary among them is wrong.
@@ -78,8 +77,9 @@ impl Run<'_> {
         Ok((ready, outcomes))
     }
 
-    /// Fits spectra and canaries, and reports the progress. `finished` spectra of the batch already have their rows,
-    /// and `count` of those that enter are no canaries.
+    /// Fits spectra, canaries included, and reports progress as `finished` plus a share of `count`; returns each
+    /// spectrum's outcomes. `finished` spectra of the batch already have their rows, and `count` of those that enter
+    /// are no canaries.
     fn solve(
         &mut self,
         grids: &[Grids],
@@ -102,7 +102,8 @@ impl Run<'_> {
         resident.solve(spectra, Monitor { cancel: tally.cancel(), progress: &mut report })
     }
 
-    /// Scans the velocities of fitted spectra. If the run is cancelled, those that are not scanned become interrupted.
+    /// Scans the objective around the velocities of fitted spectra and writes the posteriors into their rows. If the
+    /// run is cancelled, those that are not scanned become interrupted.
     pub(super) fn scan(&mut self, grids: &[Grids], ready: &[ReadySpectrum], rows: &mut [FitRow]) -> Result<()> {
         let (fitter, tally, device) = (self.fitter, self.tally, self.device.name());
         let canary = self.canary.as_ref().filter(|_| self.device.runs_wgsl());

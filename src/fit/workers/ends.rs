@@ -39,7 +39,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Hashes the spectra unless all rows are known. Returns the number of bytes that were hashed.
+    /// Hashes the batch's spectra for the journal, unless that has all their rows; returns the number of bytes hashed.
     pub fn hash(&mut self) -> usize {
         if self.is_known() {
             return 0;
@@ -48,7 +48,7 @@ impl Piece {
         self.spectra.bytes()
     }
 
-    /// Returns whether the journal knows all rows.
+    /// Returns whether the journal has the rows of all spectra of the batch.
     fn is_known(&self) -> bool {
         self.recalled > 0 && self.recalled == self.spectra.len() as u64
     }
@@ -81,8 +81,8 @@ pub struct Ends<'a> {
 }
 
 impl Ends<'_> {
-    /// Sends jobs and writes rows until all batches are written. The reader has a permit for each job that is read and
-    /// not yet written, at most `most`.
+    /// Sends jobs to the workers and writes the rows in order until all batches are written; then returns the reader's
+    /// error, if any. The reader has a permit for each job that is read and not yet written, at most `most`.
     pub fn run(
         &mut self,
         jobs: Sender<Job>,
@@ -123,7 +123,7 @@ impl Ends<'_> {
         }
     }
 
-    /// Returns the next batch with the rows that the journal knows.
+    /// Returns a batch of spectra with those of its rows that the journal has from an earlier run.
     fn recall(&mut self, spectra: Spectra<'static>) -> Result<Piece> {
         let number = self.pieces;
         self.pieces += 1;
@@ -142,7 +142,7 @@ impl Ends<'_> {
         Ok(Piece { number, spectra, known, known_makers, recalled, hash: None })
     }
 
-    /// Sends batches to the workers. If all their rows are known, `held` receives them instead.
+    /// Sends a job of some batches to the workers, or puts it into `held` if the journal has all of its rows.
     fn send(&mut self, number: usize, mut pieces: Vec<Piece>, jobs: &Sender<Job>, held: &mut BTreeMap<usize, Job>) {
         if pieces.iter().all(Piece::is_known) {
             let rows = pieces.iter_mut().map(|piece| piece.known.drain(..).flatten().collect()).collect();
@@ -175,7 +175,8 @@ impl Ends<'_> {
         Ok(pieces.into_iter().map(|piece| piece.spectra).collect())
     }
 
-    /// Adds the rows of a piece to the counter of their device, and returns the names of all of its makers.
+    /// Adds the rows that a device has fitted of a batch to its counter, and returns the names of all devices that made
+    /// the batch's rows.
     fn maker(&mut self, piece: &Piece, maker: &Maker) -> String {
         let earlier = piece.known_makers.clone();
         match maker {
@@ -189,7 +190,7 @@ impl Ends<'_> {
     }
 }
 
-/// Keeps the rows of hashed batches in the journal, and waits until they are on the disk.
+/// Writes the rows of hashed batches into the journal, and waits until they are on the disk.
 fn keep(journal: &mut Journal, pieces: &[Piece], rows: &[Vec<FitRow>], names: &[String]) -> Result<()> {
     for ((piece, rows), name) in pieces.iter().zip(rows).zip(names) {
         if let Some(hash) = piece.hash {
@@ -199,7 +200,7 @@ fn keep(journal: &mut Journal, pieces: &[Piece], rows: &[Vec<FitRow>], names: &[
     journal.sync()
 }
 
-/// Returns the names of the makers of a batch that an earlier run began.
+/// Joins the names of the devices that made a batch's rows in an earlier run and now.
 fn joined(earlier: String, now: &str) -> String {
     if earlier.is_empty() || earlier == now { now.into() } else { format!("{earlier} + {now}") }
 }

@@ -33,7 +33,8 @@ pub struct Intake<'a> {
 }
 
 impl Intake<'_> {
-    /// Reads the batches of one job for each permit. A permit returns spectra that were written.
+    /// Reads the batches of one job for each permit and sends them to the writer, until there are no more or reading
+    /// fails. A permit returns spectra that were written.
     pub fn run(&mut self, permits: &Receiver<Vec<Spectra<'static>>>, events: &Sender<Event>) {
         for number in 0.. {
             let Ok(used) = permits.recv() else { return };

@@ -7,8 +7,8 @@ use crate::fit::curve::data::Curves;
 use crate::solver::whole::WholeBatch;
 use crate::values::Values;
 
-/// Returns lower and upper bounds of some curves that begin at `starts`: (P), or (curves, P) where they differ. Held
-/// parameters have equal ones. `None` where all are infinite.
+/// Returns lower and upper bounds of a range of curves, (P) or (curves, P), with held parameters at their `starts`;
+/// `None` without bounds. That is where all are infinite.
 pub(super) fn bounds(
     fitter: &CurveRun,
     curves: &Curves,
@@ -38,7 +38,7 @@ pub(super) fn bounds_of<'a>(batch: &WholeBatch<'a>, k: usize, p: usize) -> (&'a 
     }
 }
 
-/// Returns the number of parameters that may move.
+/// Returns how many of `p` parameters may move: those whose lower bound is below the upper one, or all without bounds.
 pub(super) fn free(lower: &[f64], upper: &[f64], p: usize) -> usize {
     if lower.is_empty() { p } else { (0..p).filter(|&q| lower[q] < upper[q]).count() }
 }

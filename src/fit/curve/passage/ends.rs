@@ -26,8 +26,8 @@ struct Judgement {
 }
 
 impl Passage<'_> {
-    /// Turns variances into errors, and successes that are not finite into failures. `sizes`: the largest |y| of each
-    /// fit.
+    /// Turns the variances of a batch's ended fits into errors, in place, and successes that are not finite or no
+    /// minima into failures. `sizes`: the largest |y| of each fit.
     pub(super) fn finish(&self, first: usize, batch: &WholeBatch<'_>, sizes: &[f64], columns: &mut WholeColumns<'_>) {
         let p = self.parameters;
         // all fits have the same degrees of freedom, unless there are masks or bounds of each fit
@@ -79,7 +79,7 @@ impl Passage<'_> {
         });
     }
 
-    /// Sets the flags of fits at their ends.
+    /// Flags fits with infinite errors as undetermined, and those with a parameter at a bound as such.
     pub(super) fn set_flags(&self, batch: &WholeBatch<'_>, rows: &mut Rows<'_>) {
         let p = self.parameters;
         rows.flags.fill(Flags::empty());
@@ -110,7 +110,8 @@ impl Passage<'_> {
         rounding(own.filter(counts).map(weighted), f64::EPSILON)
     }
 
-    /// Judges the end of curve `index` by its rows; `None` where these are not finite.
+    /// Computes the variances at the end of curve `index`'s fit in f64, and whether it is a minimum; `None` where its
+    /// rows are not finite.
     fn judge_end(&self, index: usize, parameters: &[f64]) -> Option<Judgement> {
         let curve = self.curve(index)?;
         let problem = self.fitter.problem(&curve);
@@ -162,7 +163,7 @@ pub(super) fn resume(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumn
     });
 }
 
-/// Puts parameters that f32 has brought to a bound, as it knows it, onto the bound itself.
+/// Moves parameters that equal a bound when both are rounded to f32 onto the bound itself.
 fn snap_to_bounds(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumns<'_>) {
     if batch.bounds.is_none() {
         return;
@@ -179,7 +180,8 @@ fn snap_to_bounds(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumns<'
     }
 }
 
-/// Writes statuses, rounds and evaluations of fits that have ended.
+/// Writes statuses, decoded from `codes`, and rounds, which also are the numbers of evaluations, into the rows of ended
+/// fits.
 pub(super) fn put_ends(rows: &mut Rows<'_>, codes: &[i8], rounds: &[u16]) {
     let ends = rows.status.iter_mut().zip(rows.rounds.iter_mut().zip(rows.evaluations.iter_mut()));
     for ((status, (to, evaluations)), (code, from)) in ends.zip(codes.iter().zip(rounds)) {

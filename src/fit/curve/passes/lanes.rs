@@ -35,8 +35,8 @@ impl LaneSearches {
     /// Maximum number of curves that enter together.
     pub const CAPACITY: usize = 1 << 13;
 
-    /// Returns the searches for curves of so many points; `None` where the model has no lanes, or the fit is not plain
-    /// least squares.
+    /// Sets up Nelder–Mead searches with one curve per vector lane; `None` on a GPU, for large curves, or if the fit is
+    /// not plain least squares.
     pub fn new(fitter: &CurveRun, grid: Grid, points: usize, settings: SearchSettings) -> Option<LaneSearches> {
         let formula = fitter.model.formula().filter(|_| !fitter.device.inner.runs_wgsl())?;
         let is_tiny = fitter.held.len() <= MOST_PARAMETERS && points <= MOST_POINTS;
@@ -45,7 +45,7 @@ impl LaneSearches {
         suits.then(|| LaneSearches { model: formula.lanes(), grid, points, settings })
     }
 
-    /// Searches on all threads and returns one outcome per curve.
+    /// Searches by Nelder–Mead on all threads and returns one outcome per curve.
     pub fn run(
         &self,
         fitter: &CurveRun,
@@ -58,7 +58,7 @@ impl LaneSearches {
         Ok(all?.concat())
     }
 
-    /// Searches on one thread and returns one outcome per curve.
+    /// Searches by Nelder–Mead on one thread and returns one outcome per curve.
     fn run_task(
         &self,
         fitter: &CurveRun,
@@ -184,7 +184,7 @@ struct Lane {
 }
 
 impl LaneSearch<'_> {
-    /// Puts a new simplex into a lane.
+    /// Makes a lane with a new simplex around a fit's start and with the points to evaluate first.
     fn begin(&self, index: usize, begin: &Begin) -> Lane {
         let fit = &self.fits[begin.fit];
         let size = self.shared.settings.settings.size;
@@ -198,8 +198,8 @@ impl LaneSearch<'_> {
         Lane { index, fit: begin.fit, simplex, trials, asked: 0, first }
     }
 
-    /// Takes the objective at the point that was asked for, and chooses the simplex' next point. Returns the status of
-    /// a simplex that has ended.
+    /// Stores the objective at the point that a lane asked for and chooses its next point; returns a status if the
+    /// search has ended.
     fn advance(&self, lane: &mut Lane, value: f64) -> Option<Status> {
         lane.trials[lane.asked].value = value;
         if lane.asked + 1 < lane.first {
@@ -245,7 +245,7 @@ struct Seats<'a> {
 }
 
 impl<'a> Seats<'a> {
-    /// Returns lanes without fits.
+    /// Returns the arrays in which all vector lanes are evaluated, with no fit in any lane yet.
     fn new(shared: &'a LaneSearches, fitter: &'a CurveRun, curves: &'a [Curve]) -> Seats<'a> {
         let zeros = |count: usize| vec![Lanes::splat(0.0); count];
         let count = fitter.held.len();
@@ -266,7 +266,8 @@ impl<'a> Seats<'a> {
         }
     }
 
-    /// Puts a point, in the solver's parameters `u`, and the data of its fit into a lane.
+    /// Writes a fit's data, unless they are there already, and its point, converted from the solver's units `u`, into a
+    /// lane.
     fn put(&mut self, lane: usize, fit: usize, u: &[f64]) {
         let curve = &self.curves[fit];
         if self.fits[lane] != fit {
@@ -283,7 +284,7 @@ impl<'a> Seats<'a> {
         }
     }
 
-    /// Evaluates all lanes, with derivatives or without.
+    /// Evaluates the model in all lanes, and sums up each one's cost and, with `linearise`, gradient and normal matrix.
     fn evaluate(&mut self, linearise: bool) {
         self.cost = Lanes::splat(0.0);
         self.gradient.iter_mut().chain(&mut self.normal_matrix).for_each(|sum| *sum = Lanes::splat(0.0));
@@ -306,7 +307,8 @@ impl<'a> Seats<'a> {
         }
     }
 
-    /// Adds the rows of some points to the sums.
+    /// Adds the weighted residuals of some points to each lane's cost and, with `linearise`, to its gradient and normal
+    /// matrix.
     #[inline(always)]
     fn add(&mut self, points: std::ops::Range<usize>, linearise: bool) {
         let stride = 1 + self.parameters.len();
@@ -338,7 +340,7 @@ impl<'a> Seats<'a> {
         }
     }
 
-    /// Returns the sums of a lane, by the solver's parameters `u`.
+    /// Returns the χ², gradient and normal matrix of the fit in a lane, by the solver's parameters `u`.
     fn outcome(&self, lane: usize, fit: usize) -> Outcome {
         let (curve, count) = (&self.curves[fit], self.parameters.len());
         let mut outcome = Outcome {

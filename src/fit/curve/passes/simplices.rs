@@ -33,7 +33,7 @@ pub(super) struct CurveSearch<'a> {
 }
 
 impl CurveSearch<'_> {
-    /// Searches and returns one outcome per curve.
+    /// Searches by Nelder–Mead through the device's populations and returns one outcome per curve.
     pub fn run(mut self) -> Result<Vec<Outcome>> {
         let (batch, flag, settings) = (self.batch, self.watch.flag(), self.passes.settings);
         let fits = fits(self.fitter, self.curves, batch);
@@ -41,7 +41,7 @@ impl CurveSearch<'_> {
         Ok(found.map(|(fit, outcome)| outcome.unwrap_or_else(|| not_begun(batch, fit))).collect())
     }
 
-    /// Returns a batch of some of the curves.
+    /// Returns the solver's input for the curves with these indices.
     fn some(&self, fits: impl Iterator<Item = usize>) -> Batch {
         let curves: Vec<&Curve> = fits.map(|fit| &self.curves[fit]).collect();
         self.objective.batch(&curves, &self.fitter.priors, self.fitter.far())
@@ -107,7 +107,8 @@ impl Machine for CurveSearch<'_> {
     }
 }
 
-/// Returns the fits of some curves, from their batch.
+/// Returns what a search needs of each curve: start and bounds in the solver's units, rounding of χ² and number of
+/// points.
 pub(super) fn fits(fitter: &CurveRun, curves: &[Curve], batch: &Batch) -> Vec<SearchFit> {
     let (count, epsilon) = (fitter.priors.len(), fitter.epsilon());
     let own = |values: &[f64], k: usize| values[k * count..(k + 1) * count].to_vec();
@@ -122,18 +123,19 @@ pub(super) fn fits(fitter: &CurveRun, curves: &[Curve], batch: &Batch) -> Vec<Se
 }
 
 impl CurveRun {
-    /// Returns the relative error of an objective: GPUs add in f32.
+    /// Returns the relative error with which the device sums up an objective: larger on GPUs, which add in f32.
     pub(super) fn objective_noise(&self) -> f64 {
         if self.device.inner.runs_wgsl() { f32::COST_NOISE } else { f64::SIMPLEX_NOISE }
     }
 
-    /// Returns the relative spacing of the numbers in which rows are computed.
+    /// Returns the machine epsilon of the numbers in which the device computes: of f32 on GPUs, else of f64.
     fn epsilon(&self) -> f64 {
         if self.device.inner.runs_wgsl() { f32::EPSILON.into() } else { f64::EPSILON }
     }
 }
 
-/// Returns the outcome of a fit that was stopped before it entered.
+/// Returns an interrupted outcome at its start, with sums of NaN, for a fit that was stopped before it entered a
+/// population.
 pub(super) fn not_begun(batch: &Batch, fit: usize) -> Outcome {
     let count = batch.starts.len() / batch.spectra.max(1);
     Outcome {
