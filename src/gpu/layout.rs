@@ -71,7 +71,7 @@ pub(super) const HEAD: usize = 2;
 const VERDICTS: [(&str, Option<GaveWay>); 3] =
     [("GOES_ON", None), ("SAME_BASIN_CODE", Some(GaveWay::SameBasin)), ("HOPELESS_CODE", Some(GaveWay::Hopeless))];
 
-/// Returns the verdict that a value of the cell GAVE_WAY stands for.
+/// Returns why a member gave way, from the number in its control cell GAVE_WAY; `None` if it did not.
 pub(super) fn verdict(code: i32) -> Option<GaveWay> {
     usize::try_from(code).ok().and_then(|k| VERDICTS.get(k)).and_then(|(_, verdict)| *verdict)
 }
@@ -105,22 +105,22 @@ impl Layout {
         }
     }
 
-    /// Returns the number of numbers of one member in the state buffer.
+    /// Returns how many numbers each member has in the state buffer.
     pub fn state_length(self) -> usize {
         FIELDS.iter().map(|(field, _)| self.length(*field)).sum()
     }
 
-    /// Returns the offset of a field, in arrays of `capacity` numbers.
+    /// Returns where a field begins in the state buffer, counted in arrays of `capacity` numbers.
     pub fn offset(self, field: Field) -> usize {
         FIELDS.iter().take_while(|(other, _)| *other != field).map(|(other, _)| self.length(*other)).sum()
     }
 
-    /// Returns the index of a number in the state buffer.
+    /// Returns the index in the state buffer of element `index` of a field of the member in a slot.
     pub fn at(self, field: Field, index: usize, slot: usize) -> usize {
         (self.offset(field) + index) * self.capacity + slot
     }
 
-    /// Returns the number of simplices of a Nelder–Mead population.
+    /// Returns how many simplices the capacity holds, each of which takes several members.
     pub fn simplices(self) -> usize {
         self.capacity / LANES
     }
@@ -152,7 +152,7 @@ impl Layout {
         HEAD + 4 * self.capacity
     }
 
-    /// Returns the constants of all shaders.
+    /// Returns the WGSL constants that all shaders of a population share: sizes, offsets and the solver's thresholds.
     pub fn constants(self) -> Constants {
         let mut out = Constants::default();
         out.unsigned("PARAMETERS", self.parameters);

@@ -6,7 +6,7 @@ use super::{Recording, Stage};
 use crate::buffers::{Cost, Work};
 
 impl Recording {
-    /// Returns the kind of work of the `number`-th stage: that of a network before its last product is hidden.
+    /// Returns the kind of work that profiles count stage `number` as: `Hidden` in a network before its last product.
     pub fn work_of(&self, number: usize) -> Work {
         let is_network = |stage: &&Stage| matches!(stage, Stage::Product(_) | Stage::Narrow(_) | Stage::Activate(_));
         let mut network = self.stages[number..].iter().take_while(is_network).skip(1);
