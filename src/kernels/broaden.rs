@@ -52,7 +52,7 @@ pub struct Broaden {
 }
 
 impl Broaden {
-    /// Returns the number of rows of the output.
+    /// Returns the number of rows of the output: those of the input, and one for a derivative by vsini if it is fitted.
     pub fn output_rows(&self) -> usize {
         self.rows + usize::from(self.derivatives && matches!(self.rotation, Rotation::Parameter { .. }))
     }
@@ -162,7 +162,7 @@ impl<R: Real> MemberRows<'_, R> {
         pulp::Arch::new().dispatch(self);
     }
 
-    /// Returns the weights of a segment and their derivatives by u.
+    /// Returns the weights of the rotation profile in a segment, from the centre outwards, and their derivatives by u.
     fn kernel(&self, segment: &Segment) -> (Vec<R>, Vec<R>) {
         let (vsini, by_u) = self.stage.vsini(self.parameters, self.u);
         let by_vsini = segment.inverse_step / LIGHT;

@@ -60,7 +60,7 @@ impl Kernel for Product {
 }
 
 impl Product {
-    /// Returns whether input and weight are f16.
+    /// Returns whether the product's input and weights are f16 numbers.
     pub(crate) fn is_of_halves(&self, declared: Declared<'_>) -> bool {
         declared.block(self.weight).kind == Kind::Half
     }
@@ -93,7 +93,7 @@ pub struct Products {
 
 #[cfg(feature = "gpu")]
 impl Products {
-    /// Returns how a product is computed.
+    /// Returns which kernel computes a product: that of f16 numbers or that of f32 ones.
     pub(crate) fn of(self, declared: Declared<'_>, product: &Product) -> Variant {
         if product.is_of_halves(declared) { self.halves } else { self.full }
     }
@@ -109,7 +109,7 @@ impl Products {
 
 #[cfg(feature = "gpu")]
 impl Product {
-    /// Returns the shader of the product, or of one that leaves room for its layer's activation.
+    /// Returns the shader of the matrix product, with a place for its layer's activation if `activates`.
     pub(crate) fn product_shader(&self, context: &ShaderContext<'_>, activates: bool) -> Result<Shader> {
         let halves = self.is_of_halves(context.declared);
         let step = if halves { 16 } else { 4 };

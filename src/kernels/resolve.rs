@@ -91,7 +91,7 @@ impl<R: Real> MemberRows<'_, R> {
         pulp::Arch::new().dispatch(self);
     }
 
-    /// Computes one pixel near the ends, where the band is cut off.
+    /// Returns pixel j of the banded matrix times `input`, near an end, where the band is cut off.
     #[inline(always)]
     fn edge(&self, input: &[R], j: usize) -> R {
         let half = self.diagonals / 2;

@@ -34,7 +34,7 @@ pub fn log1p(x: f32) -> f32 {
     if x > -0.292_893_2 && x < 0.414_213_57 { near } else { far }
 }
 
-/// Returns the inverse hyperbolic sine.
+/// Returns the inverse hyperbolic sine of x.
 #[inline(always)]
 pub fn asinh(x: f32) -> f32 {
     let a = x.abs();

@@ -74,8 +74,7 @@ pub trait Machine {
     /// Linearises each fit at its start; ln det C is 0 where the objective has none.
     fn linearise(&mut self) -> Result<Vec<Outcome>>;
 
-    /// Minimises each fit by simplices, coarse to fine, and quadratic surfaces; `None` where cancelled before it
-    /// entered.
+    /// Moves simplices from where each begins until they end; `None` where the run was cancelled before a fit entered.
     fn search(&mut self, begins: Vec<Begin>) -> Result<Vec<Option<Outcome>>>;
 
     /// Evaluates points: their objectives, fit by fit, infinite where they are not finite.

@@ -71,8 +71,8 @@ impl<R: Real> Block<R> {
         })
     }
 
-    /// Makes a block of all `values`, as indices, floats of precision R or, for halves, floats rounded to f16. Halves
-    /// are rounded, and the others are shared where they have this precision.
+    /// Makes a block of all `values`: indices, halves rounded to f16, or floats, shared where they have precision R
+    /// already.
     pub fn new(kind: Kind, values: &Values) -> Block<R> {
         match (kind, values) {
             (Kind::Index, Values::I32(v)) => Block::Index(v.to_vec()),

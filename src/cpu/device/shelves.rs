@@ -41,7 +41,7 @@ impl Shelves {
     }
 
     /// Assigns each member buffer a shelf of the tile's memory; if `shared`, one whose earlier buffers are no longer
-    /// needed. If `shared`, buffers that are not needed at the same time have one together.
+    /// needed.
     fn placed(recording: &Recording, shared: bool) -> Shelves {
         let lives = lives(recording);
         let own = |b: &usize| recording.buffers[*b].scope == Scope::Member;
