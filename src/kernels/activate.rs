@@ -149,7 +149,8 @@ pub(crate) struct MemberRows<'a, R> {
 }
 
 impl<R: Real> MemberRows<'_, R> {
-    /// Applies the activation to the block with the widest vectors that the machine has.
+    /// Adds the bias to one member's values and applies the activation to them and their tangents, with the widest
+    /// vectors.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }

@@ -157,7 +157,7 @@ struct MemberRows<'a, R> {
 }
 
 impl<R: Real> MemberRows<'_, R> {
-    /// Broadens the rows with the widest vectors that the machine has.
+    /// Broadens one member's rows by rotation, with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }

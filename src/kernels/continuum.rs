@@ -128,7 +128,7 @@ struct MemberRows<'a, R> {
 }
 
 impl<R: Real> MemberRows<'_, R> {
-    /// Returns ln det C; NaN when C is not positive definite.
+    /// Solves for one member's continuum coefficients; returns ln det of their matrix C, NaN if not positive definite.
     pub fn run(self) -> f64 {
         pulp::Arch::new().dispatch(self)
     }

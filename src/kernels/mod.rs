@@ -112,7 +112,7 @@ macro_rules! kernels {
                 }
             }
 
-            /// Returns the cost of one member.
+            /// Returns how many operations and numbers the stage costs for one member.
             pub fn cost(&self, declared: Declared<'_>) -> Cost {
                 match self {
                     $(Stage::$name(stage) => stage.cost(declared),)*
@@ -133,14 +133,14 @@ macro_rules! kernels {
                 }
             }
 
-            /// Runs the Rust twin for the members whose rows `memory` shows.
+            /// Runs the stage in Rust, on the CPU, for the members whose rows `memory` shows.
             pub fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
                 match self {
                     $(Stage::$name(stage) => stage.run(memory),)*
                 }
             }
 
-            /// Returns the shader with its constants, bindings and dispatch.
+            /// Returns the stage's GPU shader, with its constants, bindings and dispatch.
             #[cfg(feature = "gpu")]
             pub(crate) fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
                 match self {

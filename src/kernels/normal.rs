@@ -179,7 +179,7 @@ impl<R: Real> Projection<'_, R> {
 }
 
 impl<R: Real> MemberRows<'_, R> {
-    /// Adds the arm to the sums with the widest vectors that the machine has.
+    /// Adds one member's χ², gradient and normal matrix of an arm to its sums, with the machine's widest vectors.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }

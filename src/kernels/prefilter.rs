@@ -88,7 +88,7 @@ struct MemberRows<'a, R> {
 }
 
 impl<R: Real> MemberRows<'_, R> {
-    /// Computes the coefficients with the widest vectors that the machine has.
+    /// Computes the spline coefficients of one member's rows, with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }

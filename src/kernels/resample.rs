@@ -131,7 +131,7 @@ fn doppler(v: f64) -> (f64, f64) {
 }
 
 impl<R: Real> MemberRows<'_, R> {
-    /// Resamples the rows with the widest vectors that the machine has.
+    /// Resamples one member's rows to the observed pixels, with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }

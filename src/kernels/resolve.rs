@@ -86,7 +86,7 @@ struct MemberRows<'a, R> {
 }
 
 impl<R: Real> MemberRows<'_, R> {
-    /// Applies the matrix to the rows with the widest vectors that the machine has.
+    /// Multiplies one member's rows by the banded resolution matrix, with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }
