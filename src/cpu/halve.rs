@@ -64,7 +64,8 @@ fn judge<'a>(member: &Member, others: impl Iterator<Item = &'a Member> + Clone) 
     }
 }
 
-/// Returns whether `member` may give way to `other`: that has a lower cost (or slot, if equal), and not failed or left.
+/// Returns whether `member` may give way to `other`, which has a lower cost (or slot, if equal) and has not failed or
+/// left.
 fn is_better(other: &Member, member: &Member) -> bool {
     let (cost, best) = (member.sums.cost(), other.sums.cost());
     let failed = other.status.is_some_and(|status| status.code() < 0);

@@ -78,8 +78,7 @@ pub struct Worth {
     pub noise: f64,
 }
 
-/// Moves a simplex by its trial points' objectives and sets the next ones; returns the final status if it has ended.
-/// Returns the final status if there are none.
+/// Moves a simplex by its trial points' objectives and sets the next ones; returns the final status if there are none.
 pub fn simplex<T: TrialPoint>(
     simplex: &mut Simplex,
     trials: &mut [T],

@@ -206,7 +206,6 @@ fn end_finishing(member: &mut Member, next: &Step, rules: &Rules<'_>) -> Option<
 }
 
 /// Sets the trial point to the step's end, clamped to the bounds; returns whether it differs from the accepted point.
-/// Returns whether it differs from the accepted point.
 fn set_trial(member: &mut Member, step: &Step, bounds: Bounds<'_>) -> bool {
     for (p, delta) in step.delta.iter().enumerate() {
         member.trial[p] = (member.parameters[p] + delta).clamp(bounds.lower[p], bounds.upper[p]);

@@ -226,8 +226,8 @@ fn halves(values: &Values) -> Vec<u16> {
     }
 }
 
-/// Writes consecutive blocks of `length` elements to these block indices of a GPU buffer, `stride` words apart. Places
-/// are `stride` 32-bit elements apart, and neighbouring blocks are written in one copy.
+/// Writes consecutive blocks of `length` elements to these block indices of a GPU buffer, `stride` words apart.
+/// Neighbouring blocks are written in one copy.
 pub(super) fn write<T: bytemuck::Pod>(
     context: &Context,
     buffer: &wgpu::Buffer,

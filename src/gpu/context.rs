@@ -315,8 +315,7 @@ impl Context {
     }
 }
 
-/// Records what broke the device first; a loss alone replaces an earlier failure. The first record stays, except that a
-/// loss replaces earlier failures.
+/// Records what broke the device first; a loss alone replaces earlier failures.
 fn write_down(broken: &Mutex<Option<Broken>>, what: Broken) {
     let mut known = broken.lock().unwrap_or_else(PoisonError::into_inner);
     if known.is_none() || matches!((&*known, &what), (Some(Broken::Failed(_)), Broken::Lost(_))) {
@@ -337,8 +336,7 @@ fn limits(adapter: &wgpu::Adapter) -> wgpu::Limits {
     }
 }
 
-/// Registers callbacks that write a device's loss and its uncaught errors into the returned cell. Returns the place
-/// where these are recorded.
+/// Registers callbacks that write a device's loss and its uncaught errors into the returned cell.
 fn watch(device: &wgpu::Device) -> Arc<Mutex<Option<Broken>>> {
     let broken = Arc::new(Mutex::new(None));
     let record = || {

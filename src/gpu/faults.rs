@@ -61,8 +61,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Makes a fault that the `first` suitable call meets, counted from 1, and if `lasting` all later ones. All later
-    /// calls meet a `lasting` one, too.
+    /// Makes a fault that the `first` suitable call meets, counted from 1, and if `lasting` all later ones.
     pub fn new(fault: Fault, first: u64, lasting: bool) -> Arc<Faults> {
         let (first, lasting) = (first.into(), lasting.into());
         Arc::new(Faults { fault, first, lasting, calls: AtomicU64::new(0) })

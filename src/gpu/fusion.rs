@@ -60,7 +60,7 @@ pub(super) enum Task<'a> {
 
 impl<'a> Task<'a> {
     /// Returns the GPU kernel that runs these neighbouring stages, one or several fused; `None` if they cannot share
-    /// one. `None` if there is none.
+    /// one.
     pub fn of(stages: &'a [Stage]) -> Option<Task<'a>> {
         let task = match stages {
             [one] => Task::One(one),

@@ -70,8 +70,8 @@ fn unique(columns: &[usize]) -> Vec<usize> {
     unique
 }
 
-/// Adds WGSL for the sum of each parameter's tangent rows at a pixel, and returns the number of parameters. It declares
-/// UNIQUE and PARAMETER_OF, too. Returns UNIQUE.
+/// Adds WGSL for the sum of each parameter's tangent rows at a pixel, and returns the number of parameters, UNIQUE. It
+/// declares PARAMETER_OF, too.
 pub(super) fn declare_tangents(constants: &mut Constants, columns: &[usize]) -> Result<usize> {
     let unique = unique(columns);
     check_size("parameters of an arm", unique.len())?;

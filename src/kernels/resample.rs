@@ -204,7 +204,7 @@ fn pick<T>(condition: bool, yes: T, no: T) -> T {
 
 impl<R: Real> Chunk<R> {
     /// Fills the taps of a chunk of cubic splines that is whole and inside one segment; else returns `false`, undone.
-    /// `false` where it is not so. The same bits as [`fill`](Self::fill).
+    /// The same bits as [`fill`](Self::fill).
     #[inline(always)]
     fn fill_inside(&mut self, index: &[i32], fraction: &[R], shifts: &[Shift<R>]) -> bool {
         let (Ok(index), Ok(position)) = (<&[i32; CHUNK]>::try_from(index), <&[R; CHUNK]>::try_from(fraction)) else {

@@ -25,7 +25,6 @@ pub struct Gram<R> {
 
 impl<R: Real> Gram<R> {
     /// Makes zero sums of products of `rows` rows with one another; those among the first `skip` rows may be left out.
-    /// They begin at zero.
     pub fn new(rows: usize, skip: usize) -> Gram<R> {
         Gram::in_memory(Aligned::default(), rows, skip)
     }

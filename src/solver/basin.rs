@@ -69,8 +69,8 @@ pub fn points_at(better: Point, other: Point) -> bool {
     step.is_some_and(|(end, promise)| leads_to(better, other, &end, promise.min(rise)))
 }
 
-/// Returns the end of the Gauss–Newton step from `from` and its predicted gain; `None` where the matrix is singular.
-/// Only the parameters that differ at `to` move (some may be held). `None` where the step is undetermined.
+/// Returns the end of the Gauss–Newton step from `from` and its predicted gain; `None` where the step is undetermined.
+/// Only the parameters that differ at `to` move (some may be held).
 fn step_to(to: Point, from: Point) -> Option<(Vec<f64>, f64)> {
     let moved: Vec<usize> = (0..from.parameters.len()).filter(|&p| from.parameters[p] != to.parameters[p]).collect();
     let mut matrix = vec![0.0; packed_length(moved.len())];

@@ -70,7 +70,7 @@ impl Metric {
         vector
     }
 
-    /// Returns a vector in u for each coordinate, along which the cost rises by 1 a unit, (moving, P).
+    /// Returns a vector in u for each coordinate, a step by which, from a minimum, raises the cost by 1: (moving, P).
     pub fn directions(&self, parameters: usize) -> Vec<f64> {
         let one = |k: usize| {
             let mut coordinates = vec![0.0; self.moving.len()];

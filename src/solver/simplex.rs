@@ -46,7 +46,7 @@ pub struct Simplex {
 
 impl Simplex {
     /// Makes a simplex with a vertex at `start` and one at the end of an edge of length `size` along each free
-    /// parameter. `size` is the length of its edges. No objective is known yet.
+    /// parameter. No objective is known yet.
     pub fn new(slot: usize, start: &[f64], bounds: Bounds<'_>, size: f64) -> Simplex {
         let free: Vec<usize> = (0..start.len()).filter(|&p| bounds.upper[p] > bounds.lower[p]).collect();
         let count = free.len() + 1;

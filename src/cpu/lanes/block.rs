@@ -57,7 +57,7 @@ pub const fn normal(p: usize, q: usize) -> usize {
 pub struct Block<R> {
     pub parameters: usize,
     pub points: usize,
-    /// True if fits may end here, or are continued in f64.
+    /// True if fits may end here; otherwise they are continued in f64.
     pub ends: bool,
     /// (points)
     pub y: Vec<Lanes<R>>,
@@ -110,8 +110,8 @@ pub struct Block<R> {
 }
 
 impl<R: Real> Block<R> {
-    /// Makes a block, one fit a vector lane, for a batch's shape of data; `ends` says that fits end here, not later in
-    /// f64. `ends`: fits may end here, and are not continued in f64.
+    /// Makes a block, one fit a vector lane, for a batch's shape of data. Fits may end here if `ends`, and are not
+    /// continued in f64.
     pub fn new(whole: &Whole, batch: &WholeBatch<'_>, ends: bool) -> Block<R> {
         let (parameters, points) = (whole.parameters, whole.points);
         let zero = Lanes::splat(R::ZERO);

@@ -8,8 +8,8 @@ use crate::rows::lanes::{LANES, Lanes};
 use crate::solver::thresholds::SLIGHT;
 
 impl<R: Real> Block<R> {
-    /// Moves the step `given` towards `delta` up to the first bound, or frees a wrongly held parameter; `false` if all
-    /// is done. `false` when no lane goes on.
+    /// Moves the step `given` towards `delta` up to the first bound, or frees a wrongly held parameter; `false` when no
+    /// lane goes on.
     #[inline(always)]
     pub fn turn(&mut self) -> bool {
         if self.is_clear() {
@@ -88,7 +88,7 @@ impl<R: Real> Block<R> {
     }
 
     /// Writes the gain of freeing each parameter that is held though the cost falls inwards into `least`; returns the
-    /// largest. Returns the largest of them.
+    /// largest.
     #[inline(always)]
     fn find_vain(&mut self, first: &Lanes<R>) -> Lanes<R> {
         let mut most = Lanes::splat(R::ZERO);

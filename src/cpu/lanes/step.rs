@@ -187,8 +187,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Marks as free the parameters whose bounds leave room and against none of which the gradient pushes them. A
-    /// parameter is not free if its bounds leave it no room, or if the gradient pushes it against one.
+    /// Marks as free the parameters whose bounds leave them room and which the gradient does not push against a bound.
     #[inline(always)]
     pub fn set_free(&mut self) {
         for p in 0..self.lower.len() {

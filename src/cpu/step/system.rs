@@ -26,8 +26,8 @@ impl System<'_> {
         self.member.damping.mu * self.diagonal(p).max(self.lowest)
     }
 
-    /// Solves the damped system for the free elements of `delta`, given the others; returns the largest relative
-    /// damping. Returns the largest μ D / diag A_FF.
+    /// Solves the damped system for the free elements of `delta`, given the others; returns the largest μ D / diag A.
+    /// `None` if it does not factorise.
     pub fn solve_free(&self, free: &[bool], delta: &mut [f64]) -> Option<f64> {
         let members: Vec<usize> = (0..free.len()).filter(|&p| free[p]).collect();
         let mut matrix = vec![0.0; packed_length(members.len())];
