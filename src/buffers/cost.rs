@@ -77,8 +77,8 @@ impl Cost {
         Cost { shared: shared as f64, ..self }
     }
 
-    /// Returns the cost of a step in P parameters: the Cholesky factor and two triangular solves, P³/3 + 2 P², and the
-    /// member's state, read and written.
+    /// Returns the cost of a step in P parameters: P³/3 + 2 P² operations, and the member's state, read and written.
+    /// They are of the Cholesky factor and two triangular solves.
     pub fn of_step(parameters: usize) -> Cost {
         let p = parameters as f64;
         let state = packed_length(parameters) as f64 + 4.0 * p;

@@ -66,8 +66,8 @@ impl Estimator {
         }
     }
 
-    /// Returns whether a last step may be taken without a look at where it ends: not where Poisson's likelihood may
-    /// have no value there.
+    /// Returns whether a last step may be taken without evaluating its end. Poisson's likelihood may have no value
+    /// there.
     pub(crate) const fn trusts_last_step(self) -> bool {
         !self.takes_counts()
     }

@@ -30,7 +30,7 @@ impl Sums {
         self.chi2 + self.penalty
     }
 
-    /// Returns whether every sum is finite.
+    /// Returns whether cost, ln det, gradient and normal matrix are all finite.
     pub fn is_finite(&self) -> bool {
         let arrays = self.gradient.iter().chain(&self.normal_matrix);
         self.cost().is_finite() && self.ln_det.is_finite() && arrays.copied().all(f64::is_finite)

@@ -235,8 +235,7 @@ fn choose<T: TrialPoint>(
     None
 }
 
-/// Sets the trial points to the reflection, the expansion, and the outside and inside contractions of the worst vertex,
-/// inside the box.
+/// Sets the trial points to the worst vertex's reflection, expansion and two contractions, clamped to the bounds.
 fn set_search<T: TrialPoint>(simplex: &Simplex, trials: &mut [T], bounds: Bounds<'_>) {
     let (_, _, worst) = order(simplex);
     let n = simplex.free.len() as f64;

@@ -173,8 +173,7 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
     }
 }
 
-/// Returns the status of an undamped step that gains little (`ftol` of the cost), or is short (`xtol` of the
-/// parameters).
+/// Returns the final status if an undamped step gains at most `ftol` of the cost or is as short as `xtol`; else `None`.
 fn converged(next: &Step, settings: &LevenbergMarquardt, undamped: bool, cost: f64) -> Option<Status> {
     let small_reduction = undamped && next.predicted_reduction <= settings.ftol * cost;
     let small_step = undamped && next.length <= settings.xtol * (next.scale + settings.xtol);
@@ -213,8 +212,8 @@ fn set_trial(member: &mut Member, step: &Step, bounds: Bounds<'_>) -> bool {
     member.trial != member.parameters
 }
 
-/// Returns whether the step after `next` would be small enough to stop: predicted reductions shrink by about the same
-/// ratio from step to step. Of the first step, and after a shortened one, nothing is known.
+/// Returns whether the step after `next` is expected to gain at most `small`. Predicted reductions shrink by about the
+/// same ratio from step to step. Of the first step, and after a shortened one, nothing is known.
 fn is_last(member: &Member, next: &Step, small: f64) -> bool {
     member.promise.of_whole_step().is_some_and(|previous| {
         let contraction = (next.predicted_reduction / previous).max(BEST_CONTRACTION);
@@ -235,7 +234,7 @@ fn take_last(member: &mut Member) -> Status {
     Status::Ftol
 }
 
-/// Returns MINPACK's gtol: the largest cosine between the residual and a free column of the Jacobian; 0 when nothing is
+/// Returns the largest |cosine| between the residual and a free column of the Jacobian (MINPACK's gtol); 0 if none is
 /// free.
 fn largest_cosine(member: &Member, bounds: Bounds<'_>) -> f64 {
     let cost = member.sums.cost();

@@ -29,7 +29,7 @@ pub struct AdapterDescription {
     pub kernels: String,
 }
 
-/// Returns the default memory of a population in bytes, because wgpu does not report that of an adapter.
+/// Returns how many bytes a population may take on this type of device, because wgpu does not tell its memory.
 pub(super) const fn default_memory(kind: wgpu::DeviceType) -> u64 {
     match kind {
         wgpu::DeviceType::DiscreteGpu => 4 << 30,
@@ -110,7 +110,7 @@ pub fn adapters() -> Vec<AdapterDescription> {
     enumerate().iter().enumerate().map(|(index, adapter)| describe(index, adapter)).collect()
 }
 
-/// Returns the indices of all discrete and integrated GPUs, or, without one, of all other adapters.
+/// Returns the indices of all discrete and integrated GPUs or, if there is none, of all adapters, each card once.
 pub(super) fn every() -> Vec<usize> {
     let all: Vec<wgpu::AdapterInfo> = enumerate().iter().map(wgpu::Adapter::get_info).collect();
     // two cards of one kind differ in their bus; one card under two backends is the same card

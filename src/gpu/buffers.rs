@@ -16,13 +16,13 @@ const POISON_CHUNK: usize = 1 << 16;
 /// Rows beyond the last that a cooperative product may write.
 const SPARE_ROWS: usize = 16;
 
-/// Returns the number of 32-bit elements behind the last block of a buffer, because a product of halves reads and
-/// writes whole matrices.
+/// Returns how many 32-bit elements a buffer needs behind its last block, where f16 products read and write whole
+/// matrices.
 fn spare(recording: &Recording, id: BufferId) -> usize {
     recording.stages.iter().map(|stage| spare_for(recording, stage, id)).max().unwrap_or(0)
 }
 
-/// Returns the number of 32-bit elements that one stage needs behind the last block of a buffer.
+/// Returns how many 32-bit elements one stage needs behind the last block of a buffer; 0 for all but f16 products.
 fn spare_for(recording: &Recording, stage: &Stage, id: BufferId) -> usize {
     match stage {
         Stage::Product(s) if recording.block(s.weight).kind != Kind::Half => 0,

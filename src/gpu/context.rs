@@ -154,7 +154,7 @@ impl Context {
         self.allowed_with(*self.fused.get_or_init(|| self.kernels.fused))
     }
 
-    /// Returns the given fusions as far as the limits of the device allow them.
+    /// Returns these fusions together with the device's limits, which may forbid some of them.
     pub fn allowed_with(&self, fused: Fused) -> Allowed {
         let wgpu::Limits { max_storage_buffers_per_shader_stage: storage_buffers, .. } = self.limits;
         Allowed { fused, storage_buffers, workgroup_bytes: self.limits.max_compute_workgroup_storage_size }
@@ -170,17 +170,17 @@ impl Context {
         self.device.features().contains(wgpu::Features::TIMESTAMP_QUERY)
     }
 
-    /// Returns a general device error that names this device.
+    /// Makes an [`Error::Device`] with this device's name and the message.
     pub fn failure(&self, message: impl Into<String>) -> Error {
         Error::Device { device: self.name.clone(), message: message.into() }
     }
 
-    /// Returns an out-of-memory error that names this device.
+    /// Makes an [`Error::OutOfMemory`] with this device's name and the message.
     pub fn too_large(&self, message: impl Into<String>) -> Error {
         Error::OutOfMemory { device: self.name.clone(), message: message.into() }
     }
 
-    /// Returns the error that says that the results of this device cannot be trusted.
+    /// Makes an [`Error::DeviceUntrusted`], which says that this device's results cannot be trusted, with the message.
     pub fn untrusted(&self, message: impl Into<String>) -> Error {
         Error::DeviceUntrusted { device: self.name.clone(), message: message.into() }
     }
@@ -199,8 +199,8 @@ impl Context {
         }
     }
 
-    /// Polls the device until it reports its loss or a short time is over. On a lost device commands fail first, and
-    /// the loss is reported when no work is left, or a moment later.
+    /// Polls a device that has failed for a short time, to hear whether it was lost. On a lost device commands fail
+    /// first, and the loss is reported when no work is left, or a moment later.
     fn hear(&self) {
         for _ in 0..MOMENTS {
             self.poll(None);
@@ -290,7 +290,7 @@ impl Context {
         std::mem::forget(self.queue.clone());
     }
 
-    /// Runs `create`, turning errors of the device into `Err`.
+    /// Runs `create`, and returns errors that the device reports meanwhile as `Err`.
     pub fn guarded<T>(&self, create: impl FnOnce() -> Result<T>) -> Result<T> {
         let filters = [wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Internal, wgpu::ErrorFilter::Validation];
         let scopes = filters.map(|filter| self.device.push_error_scope(filter));

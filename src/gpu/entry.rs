@@ -47,8 +47,8 @@ impl Entry {
         }
     }
 
-    /// Puts the starts of a batch into their slots, behind the members that take part in the next round; returns how
-    /// many are active then.
+    /// Puts a batch's starts into their slots, to take part in the next round; returns how many members are active
+    /// then.
     pub fn enter(&mut self, batch: &Batch, places: &Places, method: Method, active: Active) -> Active {
         let (count, lanes, capacity) = (self.layout.parameters, method.lanes(), self.layout.capacity);
         let sitting_out = self.members[HEAD + active.taking_part..HEAD + active.all].to_vec();

@@ -125,29 +125,29 @@ impl Layout {
         self.capacity / LANES
     }
 
-    /// Returns the length of one simplex: vertices, their values, the objective when it was last spread and the time
-    /// before, and the tolerance of a coarse search.
+    /// Returns how many numbers a simplex takes: vertices, values, two objectives at its last spreads, and a tolerance.
     pub fn simplex_length(self) -> usize {
         self.coarse_fatol() + 1
     }
 
-    /// Returns the offset of the vertices' values in a simplex, behind its P + 1 vertices of P coordinates.
+    /// Returns where, in a simplex's numbers, the values of its vertices begin, behind P + 1 vertices of P coordinates.
     pub fn values(self) -> usize {
         (self.parameters + 1) * self.parameters
     }
 
-    /// Returns the offset in a simplex of the two objectives at which it was last spread, and the time before.
+    /// Returns where, in a simplex's numbers, the objectives at which it was last spread and the time before are.
     pub fn spread_at(self) -> usize {
         self.values() + self.parameters + 1
     }
 
-    /// Returns the offset in a simplex of the tolerance of its coarse search.
+    /// Returns where, in a simplex's numbers, the tolerance of its coarse search is.
     pub fn coarse_fatol(self) -> usize {
         self.spread_at() + 2
     }
 
-    /// Returns the number of elements of the list of members: the numbers of those that take part in the round and of
-    /// all that are active, their slots, every slot's spectrum and the next of its group, and room for `compact`.
+    /// Returns the number of elements of the list of members. They are the numbers of those that take part in the round
+    /// and of all that are active, their slots, every slot's spectrum and the next of its group, and room for
+    /// `compact`.
     pub fn members_length(self) -> usize {
         HEAD + 4 * self.capacity
     }

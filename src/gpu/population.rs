@@ -201,7 +201,7 @@ impl GpuPopulation {
         buffers::write(&self.context, &self.buffers.limits, &limits, length, length, &places.spectra);
     }
 
-    /// Returns the number of bytes that have entered with a batch: its arrays, and the host's data of its members.
+    /// Returns how many bytes a batch has copied to the device: its arrays, and the state of its members.
     fn bytes_of(&self, batch: &Batch) -> usize {
         let Entry { state, control, members, simplices, .. } = &self.entry;
         let own = state.len() + control.len() + members.len() + simplices.len();

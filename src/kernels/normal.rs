@@ -83,8 +83,7 @@ impl Kernel for Normal {
 
 #[cfg(feature = "gpu")]
 impl Normal {
-    /// Returns the shader that adds an arm to χ², gradient and normal matrix, with the given earlier stages in its
-    /// kernel.
+    /// Returns the shader that adds an arm to χ², gradient and normal matrix; it does the given earlier stages, too.
     pub(crate) fn fused_shader(
         &self,
         context: &ShaderContext<'_>,

@@ -47,8 +47,7 @@ pub(super) const fn of_normal(parameters: usize, terms: usize) -> usize {
     1 + parameters + packed_length(parameters) + terms * parameters
 }
 
-/// Returns the bytes of workgroup memory that the sweeps of one kernel need, that of the continuum before that of the
-/// sums.
+/// Returns how many bytes of workgroup memory a kernel needs for the sums of a continuum and of the normal matrix.
 pub(super) fn workgroup_bytes(columns: &[usize], terms: usize) -> u32 {
     let totals = of_continuum(terms) + of_normal(unique(columns).len(), terms);
     4 * (CHUNK * (LANES + 1) + totals) as u32

@@ -98,8 +98,8 @@ impl Products {
         if product.is_of_halves(declared) { self.halves } else { self.full }
     }
 
-    /// Returns whether the kernel of a product can activate what it makes: it sees all rows of whole members, which
-    /// nearly fill its tile.
+    /// Returns whether a product's kernel may activate its results. It sees all rows of whole members, which nearly
+    /// fill its tile.
     pub(crate) fn activate(self, declared: Declared<'_>, product: &Product) -> bool {
         let Variant::Tiles { y, .. } = self.of(declared, product) else { return false };
         let tile = 8 * y as usize;
@@ -146,7 +146,7 @@ impl Product {
         Dispatch { numerator: self.rows as u32, denominator: height, y, ..Dispatch::WORKGROUPS }
     }
 
-    /// Starts the shader of a variant, with the constants and the dispatch that it alone has.
+    /// Starts the shader of a way to compute the product (`variant`), with the constants and the dispatch that it has.
     fn start_variant(&self, context: &ShaderContext<'_>, variant: Variant, activates: bool) -> Shader {
         let rows = self.rows as u32;
         let sized = |height, width| self.dispatch_tiles(height, width);

@@ -106,7 +106,7 @@ pub struct Shader {
 }
 
 impl Shader {
-    /// Starts the shader `stem`, bound to the list of members, after the constants of its population.
+    /// Starts the shader `stem` of the WGSL `text`, with these constants and the list of members as its first binding.
     pub fn new(stem: &'static str, text: &'static str, constants: Constants, dispatch: Dispatch) -> Shader {
         let mut shader = Shader {
             stem,
@@ -153,7 +153,7 @@ impl Shader {
         self.constants.line(&format!("fn {name}_base(position: u32, spectrum: u32) -> u32 {{ return {start}; }}"));
     }
 
-    /// Returns the complete WGSL source, with the file and line that each of its lines comes from.
+    /// Returns the complete WGSL source, which knows the file and line that each of its lines comes from.
     pub fn source(&self) -> Source {
         Source::join(&self.constants, self.stem, self.text, &self.uses, self.user.as_ref())
     }

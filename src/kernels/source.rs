@@ -69,7 +69,7 @@ impl Constants {
         let _ = writeln!(self.text, "const {name}: f32 = {literal};");
     }
 
-    /// Returns `value` as a WGSL literal, and remembers one that is not finite.
+    /// Returns `value` as a WGSL f32 literal, and remembers the first one that is not finite, as an error.
     pub fn literal(&mut self, value: f64) -> String {
         let narrow = value as f32;
         if !narrow.is_finite() {
@@ -202,7 +202,7 @@ fn unroll(lines: &[Line], constants: &HashMap<String, usize>) -> Vec<Line> {
     out
 }
 
-/// Returns the index of the `//@end` of the block that begins at `start`.
+/// Returns the index of the `//@end` line of the loop that begins at line `start`; all lines' number if there is none.
 fn matching_end(lines: &[Line], start: usize) -> usize {
     let mut depth = 0;
     for (i, line) in lines.iter().enumerate().skip(start) {

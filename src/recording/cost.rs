@@ -13,8 +13,8 @@ impl Recording {
         if network.any(|stage| matches!(stage, Stage::Product(_))) { Work::Hidden } else { self.stages[number].work() }
     }
 
-    /// Returns the work of a kernel that does these stages, which is that of the last one, and its cost. What passes
-    /// between the stages is neither written nor read, and nothing is read twice.
+    /// Returns the cost of one kernel that runs these stages, less what passes between them, and its kind of work. What
+    /// passes between the stages is neither written nor read, and nothing is read twice.
     pub fn cost_of_kernel(&self, stages: Range<usize>) -> (Work, Cost) {
         let work = self.work_of(stages.end - 1);
         let stages = &self.stages[stages];

@@ -52,8 +52,8 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Returns whether a last step may be taken without a look at where it ends: not where Poisson's likelihood may
-    /// have no value there.
+    /// Returns whether a last step may be taken without evaluating its end. Poisson's likelihood may have no value
+    /// there.
     pub fn trusts_steps(&self) -> bool {
         let trusts = |stage: &Stage| !matches!(stage, Stage::Estimate(stage) if !stage.estimator.trusts_last_step());
         self.stages.iter().all(trusts)
@@ -84,7 +84,7 @@ impl Recording {
         self.constant_of(Kind::Half, name, values)
     }
 
-    /// Adds a constant of the given kind, and returns its id.
+    /// Adds a buffer of constant values, stored as numbers of the given kind, and returns its id.
     fn constant_of(&mut self, kind: Kind, name: impl Into<String>, values: Values) -> BufferId {
         self.buffers.push(Buffer {
             name: name.into(),

@@ -224,7 +224,7 @@ fn erfc_ratio(x: f32) -> f32 {
     q * value
 }
 
-/// Returns erf x for |x| < 1.
+/// Returns the error function of x for |x| < 1.
 #[inline(always)]
 fn erf_near(x: f32) -> f32 {
     let coefficients = [
@@ -249,7 +249,7 @@ pub fn erf(x: f32) -> f32 {
     if x.is_nan() { x } else { value }
 }
 
-/// Returns erfc x; 0 above 9, where the range of f32 ends.
+/// Returns 1 − erf x; 0 above 9, where the range of f32 ends.
 #[inline(always)]
 pub fn erfc(x: f32) -> f32 {
     let a = x.abs().clamp(1.0, 9.0);
@@ -262,7 +262,7 @@ pub fn erfc(x: f32) -> f32 {
     if x.is_nan() { x } else { value }
 }
 
-/// Returns x^y, to about 1e-7 (1 + |y ln x|) relatively. Negative x takes whole y.
+/// Returns x^y, with a relative error of about 1e-7 (1 + |y ln x|). Negative x takes whole y.
 #[inline(always)]
 pub fn pow(x: f32, y: f32) -> f32 {
     let value = exp(y * ln(x.abs()));

@@ -10,8 +10,8 @@ pub const fn packed_index(i: usize, j: usize) -> usize {
     if i >= j { i * (i + 1) / 2 + j } else { j * (j + 1) / 2 + i }
 }
 
-/// Computes the Cholesky factor L of a packed matrix in place; `false` when a pivot is not positive (the matrix is then
-/// overwritten in part).
+/// Replaces a packed symmetric matrix by its Cholesky factor L; `false` when a pivot is not positive. The matrix is
+/// then overwritten in part.
 #[must_use]
 pub fn cholesky(matrix: &mut [f64], n: usize) -> bool {
     for i in 0..n {

@@ -94,7 +94,7 @@ fn step_to(to: Point, from: Point) -> Option<(Vec<f64>, f64)> {
     Some((end, promise))
 }
 
-/// Returns δᵀAδ with δ from `from` to `to` and A the normal matrix at `from`: the squared distance in errors.
+/// Returns δᵀAδ, with δ the way from `from` to `to` and A the normal matrix at `from`: a squared distance in errors.
 fn squared_distance(from: Point, to: &[f64]) -> f64 {
     let delta = |p: usize| to[p] - from.parameters[p];
     let row = |p: usize| (0..to.len()).map(|q| from.normal_matrix[packed_index(p, q)] * delta(q)).sum::<f64>();

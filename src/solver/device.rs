@@ -100,7 +100,8 @@ pub trait Population: Send {
     /// and parity tests, before any of them sits out a round.
     fn inspect(&mut self, buffer: BufferId) -> Pending<'_, Vec<f64>>;
 
-    /// Returns several buffers as [`inspect`](Self::inspect) does; a device may run the stages once for them all.
+    /// Returns the contents of several buffers, as [`inspect`](Self::inspect) does; a device may run the stages once
+    /// for all.
     fn inspect_all<'a>(&'a mut self, buffers: &'a [BufferId]) -> Pending<'a, Vec<Vec<f64>>> {
         Box::pin(async move {
             let mut all = Vec::with_capacity(buffers.len());

@@ -46,7 +46,7 @@ pub struct SearchFit {
 }
 
 impl SearchFit {
-    /// Returns the bounds of the parameters, in u.
+    /// Returns the bounds of the fit's parameters, in the solver's units u.
     pub fn bounds(&self) -> Bounds<'_> {
         Bounds { lower: &self.lower, upper: &self.upper }
     }
@@ -228,7 +228,7 @@ fn follow_surfaces(machine: &mut dyn Machine, searches: &mut [Search], cancel: &
 }
 
 impl Search<'_> {
-    /// Makes the search of a fit from the linearisation at its start.
+    /// Makes the search of a fit from cost, gradient and normal matrix at its start (`linearised`).
     fn new<'a>(fit: &'a SearchFit, linearised: Outcome, settings: &SearchSettings) -> Search<'a> {
         let mut search = Search {
             fit,

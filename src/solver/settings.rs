@@ -171,7 +171,8 @@ impl NelderMead {
 }
 
 impl NelderMead {
-    /// Returns the unit of `fatol` as an absolute number and as a share of the lowest objective, one of which is 0.
+    /// Returns by how much noise changes a minimum: absolutely, or as a share of the lowest objective if `dof` is
+    /// given. The other one is 0; `fatol` counts in it.
     pub(crate) fn unit(dof: Option<f64>) -> (f64, f64) {
         dof.map_or((1.0, 0.0), |dof| (0.0, 1.0 / dof))
     }

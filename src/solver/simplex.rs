@@ -82,7 +82,7 @@ impl Simplex {
         (0..LANES).flat_map(|lane| self.vertex(pending.get(lane).copied().unwrap_or(0)).to_vec()).collect()
     }
 
-    /// Returns the best vertex as the outcome, with its objective in place of χ²; the sums are left to a linearisation.
+    /// Returns the best vertex as the outcome, with its objective as χ²; gradient and normal matrix are empty.
     pub fn outcome(&self, status: Option<Status>) -> Outcome {
         let best = self.best();
         Outcome {

@@ -317,7 +317,7 @@ impl Surface {
         }
     }
 
-    /// Returns the number of parameters that lie at a bound and can move away from it.
+    /// Returns the number of parameters that lie at a bound and have room to move away from it.
     fn at_bounds(&self) -> usize {
         self.inward.iter().filter(|distance| **distance != 0.0).count()
     }

@@ -107,7 +107,7 @@ pub enum Head<R> {
 }
 
 impl<R> Head<R> {
-    /// Returns whether the rows were found in the cache.
+    /// Returns whether the start's rows were found in the cache, so that they need not be computed.
     pub fn is_known(&self) -> bool {
         matches!(self, Head::Known(_))
     }
@@ -208,7 +208,7 @@ impl<R: Real> Known<R> {
         self.lock().count * self.heads.bytes::<R>()
     }
 
-    /// Locks the cached entries; a panic of another thread does not poison them.
+    /// Locks the table of cached starts; a panic of another thread while it had the lock does not matter.
     fn lock(&self) -> MutexGuard<'_, Kept<R>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }

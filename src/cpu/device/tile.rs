@@ -66,7 +66,7 @@ impl<R: Real> Inputs<R> {
         copied
     }
 
-    /// Returns the memory of the inputs, with their share of what several populations hold together (bytes).
+    /// Returns the memory of a population's inputs in bytes, with its share of what several populations hold together.
     pub fn bytes(&self) -> usize {
         let limits: usize = self.limits.iter().map(|limits| size_of_val(limits.as_slice())).sum();
         // its share of what others have, too
@@ -74,7 +74,7 @@ impl<R: Real> Inputs<R> {
         limits + made + self.blocks.iter().map(Block::bytes).sum::<usize>()
     }
 
-    /// Returns the elements of a buffer that belong to a spectrum; all of them where spectra share the buffer.
+    /// Returns where a spectrum's elements lie in a buffer; those of the whole buffer where all spectra share it.
     pub fn range(&self, id: BufferId, spectrum: usize) -> Range<usize> {
         let buffer = self.recording.block(id);
         let start = if buffer.scope == Scope::Spectrum { spectrum * buffer.length } else { 0 };
@@ -170,7 +170,7 @@ impl<R: Real> Tile<R> {
         place * length..(place + 1) * length
     }
 
-    /// Returns the rows of all members in a buffer; empty for buffers of other scopes.
+    /// Returns the rows of all the tile's members in a member buffer; empty for other buffers.
     pub fn rows(&self, id: BufferId) -> &[R] {
         self.shelves.of(id).map_or(&[], |shelf| &self.rows[shelf])
     }

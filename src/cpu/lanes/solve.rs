@@ -106,7 +106,7 @@ pub struct Factors<R> {
 }
 
 impl<R: Real> Factors<R> {
-    /// Makes room for the factors of matrices of `count` rows, filled with zeros.
+    /// Makes room for the L D Lᵀ factors of each lane's matrix of `count` rows, filled with zeros.
     pub fn new(count: usize) -> Factors<R> {
         let lanes = |n| vec![Lanes::splat(R::ZERO); n];
         Factors {

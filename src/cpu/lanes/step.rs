@@ -28,14 +28,14 @@ pub fn pick<T>(condition: bool, yes: T, no: T) -> T {
     if condition { yes } else { no }
 }
 
-/// Returns `new` if the condition holds, else `old`, as a sum with 0. Without the sum, compilers turn a store of the
-/// result into a masked store, which is slow on AMD's processors.
+/// Returns `new` if the condition holds, else `old`, plus 0, which makes of −0 a 0. Without the sum, compilers turn a
+/// store of the result into a masked store, which is slow on AMD's processors.
 #[inline(always)]
 pub fn renew<R: Real>(condition: bool, new: R, old: R) -> R {
     pick(condition, new, old) + R::ZERO
 }
 
-/// Returns |x|.
+/// Returns the absolute value of x.
 #[inline(always)]
 pub fn absolute<R: Real>(x: R) -> R {
     x.maximum(-x)

@@ -11,7 +11,7 @@ pub struct System<'a> {
 }
 
 impl System<'_> {
-    /// Returns diagonal element `p` of the normal matrix.
+    /// Returns element (p, p) of the normal matrix, without damping.
     pub fn diagonal(&self, p: usize) -> f64 {
         self.member.sums.normal_matrix[packed_index(p, p)]
     }
