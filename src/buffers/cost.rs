@@ -38,7 +38,7 @@ impl Work {
         Work::Readback,
     ];
 
-    /// Returns the name that profiles print.
+    /// Returns the name of the kind of work, as profiles print it.
     pub const fn name(self) -> &'static str {
         match self {
             Work::Upload => "upload",
@@ -65,20 +65,20 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Returns the cost of so many operations per member, and of so many numbers that each member reads or writes; none
-    /// that all members share, such as weights.
+    /// Returns the cost of so many operations, and so many numbers read or written, per member. Numbers that all
+    /// members share, such as weights, are none yet.
     pub const fn new(operations: usize, numbers: usize) -> Cost {
         Cost { operations: operations as f64, numbers: numbers as f64, shared: 0.0 }
     }
 
-    /// Adds numbers that all members of a call share.
+    /// Returns this cost with so many numbers, such as weights, that all members of a call share.
     #[must_use]
     pub const fn with_shared(self, shared: usize) -> Cost {
         Cost { shared: shared as f64, ..self }
     }
 
-    /// Returns the cost of a step in P parameters: the Cholesky factor and two triangular solves, P³/3 + 2 P², and the
-    /// member's state, read and written.
+    /// Returns the cost of a step in P parameters: P³/3 + 2 P² operations, and the member's state, read and written.
+    /// They are of the Cholesky factor and two triangular solves.
     pub fn of_step(parameters: usize) -> Cost {
         let p = parameters as f64;
         let state = packed_length(parameters) as f64 + 4.0 * p;

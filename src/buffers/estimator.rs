@@ -44,7 +44,7 @@ pub struct Share {
 }
 
 impl Estimator {
-    /// Checks the scale of a robust loss.
+    /// Fails unless the scale of a robust loss is finite and positive.
     ///
     /// # Errors
     /// Returns [`Error::Usage`] if the scale is not a positive, finite number.
@@ -52,13 +52,13 @@ impl Estimator {
         self.fault().map_or(Ok(()), |fault| Err(Error::Usage(format!("{}: {}", fault.name, fault.message))))
     }
 
-    /// Returns what is wrong with a loss's scale; `None` if nothing is.
+    /// Returns what is wrong with the scale of a robust loss; `None` if nothing is, or it has none.
     pub(crate) fn fault(self) -> Option<InvalidSetting> {
         let scale = self.scale().filter(|scale| !(scale.is_finite() && *scale > 0.0))?;
         Some(InvalidSetting::new("estimator", format!("a loss with the scale {scale}: it must be positive")))
     }
 
-    /// Returns the scale of a loss, scipy's `f_scale`; `None` for an estimator without one.
+    /// Returns the scale of a robust loss, scipy's `f_scale`; `None` for an estimator without one.
     pub(crate) const fn scale(self) -> Option<f64> {
         match self {
             Estimator::LeastSquares | Estimator::Poisson | Estimator::Cost => None,
@@ -66,18 +66,18 @@ impl Estimator {
         }
     }
 
-    /// Returns whether a last step may be taken without a look at where it ends: not where Poisson's likelihood may
-    /// have no value there.
+    /// Returns whether a last step may be taken without evaluating its end. Poisson's likelihood may have no value
+    /// there.
     pub(crate) const fn trusts_last_step(self) -> bool {
         !self.takes_counts()
     }
 
-    /// Returns whether data are counts.
+    /// Returns whether the data must be counts, as Poisson's likelihood asks.
     pub(crate) const fn takes_counts(self) -> bool {
         matches!(self, Estimator::Poisson)
     }
 
-    /// Returns the WGSL of cost, residual and slope, of data `d`, weight `w` and model `m`.
+    /// Returns the WGSL expression of a point's cost, residual and slope, of data `d`, weight `w` and model `m`.
     #[cfg(feature = "gpu")]
     pub(crate) const fn wgsl(self) -> &'static str {
         match self {
@@ -91,8 +91,8 @@ impl Estimator {
         }
     }
 
-    /// Returns the share of a point with data y/σ, weight 1/σ and model m. With Poisson the data are counts of the mean
-    /// weight · m.
+    /// Returns what a point with data y/σ, weight 1/σ and model m adds: its cost, residual and slope. With Poisson the
+    /// data are counts of the mean weight · m.
     pub fn share(self, data: f64, weight: f64, model: f64) -> Share {
         let f = data - weight * model;
         match self {
@@ -119,7 +119,8 @@ fn robust(f: f64, weight: f64, c: f64, loss: fn(f64) -> [f64; 3]) -> Share {
     Share { cost: c * c * rho, residual: root * f, slope: root * weight, expected_slope }
 }
 
-/// Returns the share of Poisson's likelihood: g = (y/m − 1) ∂m, A = y/m² ∂m ∂mᵀ as a residual and a slope.
+/// Returns the cost, residual and slope that make Poisson's likelihood look like least squares: g = (y/m − 1) ∂m, A =
+/// y/m² ∂m ∂mᵀ.
 fn poisson(count: f64, weight: f64, mean: f64) -> Share {
     if mean.is_nan() || mean <= 0.0 {
         return Share { cost: f64::INFINITY, residual: 0.0, slope: 0.0, expected_slope: 0.0 };

@@ -68,7 +68,7 @@ pub struct Declared<'a> {
 }
 
 impl<'a> Declared<'a> {
-    /// Returns the buffer of an id.
+    /// Returns the declaration of the buffer with this id.
     pub fn block(&self, id: BufferId) -> &'a Buffer {
         &self.buffers[id.0]
     }

@@ -14,7 +14,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Returns sums of NaN, so that those that nobody writes are seen.
+    /// Returns sums that are all NaN, so that those that nobody writes are seen.
     pub fn poisoned(parameters: usize) -> Sums {
         Sums {
             chi2: f64::NAN,
@@ -25,12 +25,12 @@ impl Sums {
         }
     }
 
-    /// Returns χ² + penalty, which the steps reduce.
+    /// Returns χ² + penalty, the cost that the steps reduce.
     pub fn cost(&self) -> f64 {
         self.chi2 + self.penalty
     }
 
-    /// Returns whether every sum is finite.
+    /// Returns whether cost, ln det, gradient and normal matrix are all finite.
     pub fn is_finite(&self) -> bool {
         let arrays = self.gradient.iter().chain(&self.normal_matrix);
         self.cost().is_finite() && self.ln_det.is_finite() && arrays.copied().all(f64::is_finite)

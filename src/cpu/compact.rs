@@ -3,8 +3,7 @@
 
 use crate::solver::member::{Active, Member};
 
-/// Sorts the first `active` members: those that take part in the next round, those that sit it out, those that have
-/// ended.
+/// Sorts the first `active` members (in the next round, sitting it out, ended); returns how many run and take part.
 pub fn compact(members: &mut [Member], active: usize) -> Active {
     let members = &mut members[..active];
     members.sort_by_key(|member| (!member.is_active(), member.sits_out()));

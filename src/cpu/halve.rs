@@ -29,8 +29,8 @@ enum Verdict {
     GivesWay(GaveWay),
 }
 
-/// Marks those of the first `active` members that give way, or sit out; `ring` leads from a slot to the next of its
-/// group. By one thread: it takes 0.2 ms for a thousand members, and rayon's pool may be busy with another worker's
+/// Marks which of the first `active` members give way to a better start of the same spectrum, or sit out the next
+/// round. By one thread: it takes 0.2 ms for a thousand members, and rayon's pool may be busy with another worker's
 /// tiles for longer.
 pub fn halve(members: &mut [Member], active: usize, ring: &[u32]) {
     let mut place = vec![usize::MAX; ring.len()];
@@ -50,7 +50,7 @@ pub fn halve(members: &mut [Member], active: usize, ring: &[u32]) {
     }
 }
 
-/// Decides about a member, given the other members of its group.
+/// Decides whether a member goes on, sits out a round, or gives way to one of `others`, the other starts of its group.
 fn judge<'a>(member: &Member, others: impl Iterator<Item = &'a Member> + Clone) -> Verdict {
     if member.status.is_some() || member.rounds < FIRST_ROUND {
         return Verdict::GoesOn;
@@ -64,7 +64,8 @@ fn judge<'a>(member: &Member, others: impl Iterator<Item = &'a Member> + Clone) 
     }
 }
 
-/// Returns whether `other` is one that `member` may give way to: its cost, then its slot, is lower.
+/// Returns whether `member` may give way to `other`, which has a lower cost (or slot, if equal) and has not failed or
+/// left.
 fn is_better(other: &Member, member: &Member) -> bool {
     let (cost, best) = (member.sums.cost(), other.sums.cost());
     let failed = other.status.is_some_and(|status| status.code() < 0);
@@ -73,7 +74,7 @@ fn is_better(other: &Member, member: &Member) -> bool {
     !failed && !gone && (best < cost || (best == cost && other.slot < member.slot))
 }
 
-/// Returns whether `member` gives way to a better one.
+/// Returns why `member` should stop in favour of the better `other` (same minimum, or hopeless); `None` if not.
 fn gives_way(member: &Member, other: &Member) -> Option<GaveWay> {
     let best = other.sums.cost();
     let rise = member.sums.cost() - best;
@@ -87,8 +88,8 @@ fn gives_way(member: &Member, other: &Member) -> Option<GaveWay> {
     hopeless.then_some(GaveWay::Hopeless)
 }
 
-/// Returns whether the next step leads to a better member that will not fall much further. Of a step that was shortened
-/// or follows a rejection nothing is believed.
+/// Returns whether `member`'s next step leads to the point of the better `other`, which will not fall much further. Of
+/// a step that was shortened or follows a rejection nothing is believed.
 fn leads(member: &Member, other: &Member) -> bool {
     let rise = member.sums.cost() - other.sums.cost();
     let promise = |one: &Member| one.promise.of_whole_step().filter(|_| one.rejections == 0);

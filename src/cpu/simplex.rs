@@ -27,8 +27,8 @@ struct Coefficients {
 }
 
 impl Coefficients {
-    /// Returns the classical coefficients for coarse searches of few parameters, else the adaptive ones of Gao & Han
-    /// (2012).
+    /// Returns the expansion, contraction and shrink factors: classical for coarse searches of few parameters, else
+    /// adaptive.
     fn of(simplex: &Simplex) -> Coefficients {
         let free = simplex.free.len();
         if simplex.coarse_fatol > 0.0 && free <= CLASSICAL {
@@ -78,8 +78,7 @@ pub struct Worth {
     pub noise: f64,
 }
 
-/// Moves a simplex whose trial points have been evaluated, and sets the next ones. Returns the final status if there
-/// are none.
+/// Moves a simplex by its trial points' objectives and sets the next ones; returns the final status if there are none.
 pub fn simplex<T: TrialPoint>(
     simplex: &mut Simplex,
     trials: &mut [T],
@@ -103,13 +102,12 @@ pub fn simplex<T: TrialPoint>(
     choose(simplex, trials, bounds, settings, worth)
 }
 
-/// Returns how many of the trial points this round needs whatever they are: vertices without a value, or the
-/// reflection.
+/// Returns how many trial points this round evaluates first: the vertices without a value, or the reflection.
 pub fn first_lanes(simplex: &Simplex) -> usize {
     pending(simplex).count().max(1)
 }
 
-/// Returns the trial point that the reflection's objective asks for.
+/// Returns the index of the other trial point to evaluate, given the reflection's objective; `None` if it needs none.
 pub fn second_lane(simplex: &Simplex, reflected: f64) -> Option<usize> {
     if has_pending(simplex) {
         return None;
@@ -123,7 +121,7 @@ pub fn second_lane(simplex: &Simplex, reflected: f64) -> Option<usize> {
     }
 }
 
-/// Returns the vertices that are evaluated in this round.
+/// Returns the indices of the vertices without a value (NaN) that this round evaluates.
 fn pending(simplex: &Simplex) -> impl Iterator<Item = usize> + '_ {
     (0..simplex.values.len()).filter(|&v| simplex.values[v].is_nan()).take(LANES)
 }
@@ -158,7 +156,7 @@ fn replace_worst<T: TrialPoint>(simplex: &mut Simplex, trials: &[T], found: &[f6
     }
 }
 
-/// Returns the lowest, the second highest and the highest vertex.
+/// Returns the indices of the vertices with the lowest, the second highest and the highest objective.
 fn order(simplex: &Simplex) -> (usize, usize, usize) {
     let values = &simplex.values;
     let best = simplex.best();
@@ -171,7 +169,8 @@ fn order(simplex: &Simplex) -> (usize, usize, usize) {
     (best, highest(worst), worst)
 }
 
-/// Returns whether all vertices differ by less than rounding in f32, relative to them or to `least`.
+/// Returns whether all vertices agree with vertex `best` within rounding in f32, relative to its coordinates or
+/// `least`.
 fn is_collapsed(simplex: &Simplex, best: usize, least: f64) -> bool {
     let centre = simplex.vertex(best);
     let near =
@@ -179,7 +178,7 @@ fn is_collapsed(simplex: &Simplex, best: usize, least: f64) -> bool {
     (0..simplex.values.len()).all(near)
 }
 
-/// Sets the next trial points, or returns the final status if there are none.
+/// Sets the next trial points of a simplex, or returns the final status if the search ends.
 fn choose<T: TrialPoint>(
     simplex: &mut Simplex,
     trials: &mut [T],
@@ -236,8 +235,7 @@ fn choose<T: TrialPoint>(
     None
 }
 
-/// Sets the trial points to the reflection, the expansion, and the outside and inside contractions of the worst vertex,
-/// inside the box.
+/// Sets the trial points to the worst vertex's reflection, expansion and two contractions, clamped to the bounds.
 fn set_search<T: TrialPoint>(simplex: &Simplex, trials: &mut [T], bounds: Bounds<'_>) {
     let (_, _, worst) = order(simplex);
     let n = simplex.free.len() as f64;

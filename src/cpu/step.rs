@@ -43,7 +43,7 @@ pub struct Rules<'a> {
     pub trusts_last_step: bool,
 }
 
-/// Judges the member's trial sums and sets its next trial, or its status.
+/// Judges the member's evaluated trial point, then sets its next trial point, or its status where the fit ends.
 pub fn step(member: &mut Member, rules: &Rules<'_>) {
     member.rounds += 1;
     if let Some(status) = judge_trial_point(member, rules) {
@@ -56,7 +56,8 @@ pub fn step(member: &mut Member, rules: &Rules<'_>) {
     }
 }
 
-/// Accepts or rejects the trial point, and updates the damping (Nielsen 1999, eqs. 2.20–2.21).
+/// Accepts or rejects the evaluated trial point and updates the damping; returns the final status if the fit ends.
+/// (Nielsen 1999, eqs. 2.20–2.21)
 ///
 /// With F and F₊ the costs at the accepted and the trial point and ΔF̂ the reduction that the step promised, the gain
 /// ratio is ρ = (F − F₊) / ΔF̂. A trial point with F₊ ≥ F, or whose sums are not finite, is rejected. Returns the final
@@ -94,8 +95,8 @@ fn judge_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> {
     None
 }
 
-/// Accepts a finishing step, or counts it as rejected if it went beyond the minimum. Returns the final status if the
-/// cost rose by more than a tenth or is not finite.
+/// Accepts a finishing step, counts it as rejected if it went beyond the minimum, or ends the fit if the cost rose.
+/// Returns the final status if the cost rose by more than a tenth or is not finite.
 fn judge_finishing_step(member: &mut Member, bounds: Bounds<'_>) -> Option<Status> {
     let valid = member.trial_sums.is_finite();
     if valid && member.trial_sums.cost() <= member.sums.cost() * FINISHING_RISE {
@@ -112,13 +113,13 @@ fn judge_finishing_step(member: &mut Member, bounds: Bounds<'_>) -> Option<Statu
     Some(finished(member, bounds, was_shortened || !valid))
 }
 
-/// Returns the status at the end of the finishing steps: stalled where the last step `may_be_far` from the minimum and
-/// the gradient says that it is.
+/// Returns the status after finishing steps: `Stalled` if the point `may_be_far` and the gradient is large, else
+/// `Ftol`.
 fn finished(member: &Member, bounds: Bounds<'_>, may_be_far: bool) -> Status {
     if may_be_far && largest_cosine(member, bounds) > FAR_COSINE { Status::Stalled } else { Status::Ftol }
 }
 
-/// Chooses the next trial point; the final status where there is none.
+/// Sets the next trial point from a damped step; returns the final status where there is none.
 fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> {
     let Rules { bounds, settings, cost_error, trusts_last_step } = *rules;
     if largest_cosine(member, bounds) <= settings.gtol {
@@ -172,8 +173,7 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
     }
 }
 
-/// Returns the status of an undamped step that gains little (`ftol` of the cost), or is short (`xtol` of the
-/// parameters).
+/// Returns the final status if an undamped step gains at most `ftol` of the cost or is as short as `xtol`; else `None`.
 fn converged(next: &Step, settings: &LevenbergMarquardt, undamped: bool, cost: f64) -> Option<Status> {
     let small_reduction = undamped && next.predicted_reduction <= settings.ftol * cost;
     let small_step = undamped && next.length <= settings.xtol * (next.scale + settings.xtol);
@@ -185,8 +185,8 @@ fn converged(next: &Step, settings: &LevenbergMarquardt, undamped: bool, cost: f
     }
 }
 
-/// Ends the finishing steps when their length no longer shrinks: what is left is rounding. The last step is taken back
-/// if it raised the cost; if it lowered that by more than rounding, the search goes on.
+/// Counts a finishing step; returns the final status once steps no longer shrink, so that only rounding is left. The
+/// last step is taken back if it raised the cost; if it lowered that by more than rounding, the search goes on.
 fn end_finishing(member: &mut Member, next: &Step, rules: &Rules<'_>) -> Option<Status> {
     member.finishing_steps += 1;
     let cost = member.sums.cost();
@@ -204,7 +204,7 @@ fn end_finishing(member: &mut Member, next: &Step, rules: &Rules<'_>) -> Option<
     ended.then(|| finished(member, rules.bounds, next.is_shortened))
 }
 
-/// Moves the trial point to the step's end, inside the box. Returns whether it differs from the accepted point.
+/// Sets the trial point to the step's end, clamped to the bounds; returns whether it differs from the accepted point.
 fn set_trial(member: &mut Member, step: &Step, bounds: Bounds<'_>) -> bool {
     for (p, delta) in step.delta.iter().enumerate() {
         member.trial[p] = (member.parameters[p] + delta).clamp(bounds.lower[p], bounds.upper[p]);
@@ -212,8 +212,8 @@ fn set_trial(member: &mut Member, step: &Step, bounds: Bounds<'_>) -> bool {
     member.trial != member.parameters
 }
 
-/// Returns whether the step after `next` would be small enough to stop: predicted reductions shrink by about the same
-/// ratio from step to step. Of the first step, and after a shortened one, nothing is known.
+/// Returns whether the step after `next` is expected to gain at most `small`. Predicted reductions shrink by about the
+/// same ratio from step to step. Of the first step, and after a shortened one, nothing is known.
 fn is_last(member: &Member, next: &Step, small: f64) -> bool {
     member.promise.of_whole_step().is_some_and(|previous| {
         let contraction = (next.predicted_reduction / previous).max(BEST_CONTRACTION);
@@ -221,7 +221,7 @@ fn is_last(member: &Member, next: &Step, small: f64) -> bool {
     })
 }
 
-/// Takes the last step without another linearisation, which could only confirm it: its promise is kept to second order.
+/// Accepts the last step without evaluating it, cost and gradient by the quadratic model; returns `Status::Ftol`.
 fn take_last(member: &mut Member) -> Status {
     let count = member.parameters.len();
     let delta: Vec<f64> = member.trial.iter().zip(&member.parameters).map(|(t, x)| t - x).collect();
@@ -234,7 +234,7 @@ fn take_last(member: &mut Member) -> Status {
     Status::Ftol
 }
 
-/// Returns MINPACK's gtol: the largest cosine between the residual and a free column of the Jacobian; 0 when nothing is
+/// Returns the largest |cosine| between the residual and a free column of the Jacobian (MINPACK's gtol); 0 if none is
 /// free.
 fn largest_cosine(member: &Member, bounds: Bounds<'_>) -> f64 {
     let cost = member.sums.cost();

@@ -34,7 +34,7 @@ struct Scratch<R> {
 }
 
 impl CpuWhole {
-    /// Makes a solver of whole fits with empty pools of blocks.
+    /// Makes a CPU solver that fits small curves whole, one a vector lane, still without working memory.
     pub fn new(whole: Whole) -> CpuWhole {
         CpuWhole { whole, single: Pool::default(), double: Pool::default() }
     }
@@ -50,7 +50,7 @@ impl WholeFits for CpuWhole {
     }
 }
 
-/// Fits all columns on all cores, in tasks of at most [`TASK`] fits.
+/// Fits all waiting curves of a batch on all cores in precision R, and writes the results to the columns.
 fn fit_all<R: Real>(
     whole: &Whole,
     rows: &LaneModel<R>,
@@ -91,7 +91,7 @@ fn fit_all<R: Real>(
 }
 
 impl<R: Real> Scratch<R> {
-    /// Takes memory of the batch's shape from the pool, or makes it.
+    /// Takes working memory of the batch's shape from the pool of spare ones, or makes it.
     fn take(pool: &Pool<R>, whole: &Whole, batch: &WholeBatch<'_>) -> Scratch<R> {
         let known = pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
         known.filter(|scratch| scratch.block.has_shape_of(batch)).unwrap_or_else(|| {
@@ -104,7 +104,7 @@ impl<R: Real> Scratch<R> {
     }
 }
 
-/// Fits all that wait in the columns, in the lanes of one block.
+/// Fits all curves whose status in the columns is waiting, in the lanes of one block, and writes their results there.
 fn fit_waiting<R: Real>(
     block: &mut Block<R>,
     doubts: &mut Option<Doubts>,

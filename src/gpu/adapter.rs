@@ -29,7 +29,7 @@ pub struct AdapterDescription {
     pub kernels: String,
 }
 
-/// Returns the default memory of a population in bytes, because wgpu does not report that of an adapter.
+/// Returns how many bytes a population may take on this type of device, because wgpu does not tell its memory.
 pub(super) const fn default_memory(kind: wgpu::DeviceType) -> u64 {
     match kind {
         wgpu::DeviceType::DiscreteGpu => 4 << 30,
@@ -42,8 +42,7 @@ pub(super) const fn default_memory(kind: wgpu::DeviceType) -> u64 {
 pub(super) const OF_MATRICES: wgpu::Features =
     wgpu::Features::SHADER_F16.union(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
 
-/// Returns the largest square matrices of halves that an adapter multiplies and sums in f32, and the lanes of a
-/// subgroup that does so.
+/// Returns the kernel of the largest matrices of halves that an adapter multiplies and sums in f32; `None` without any.
 pub(super) fn matrices(adapter: &wgpu::Adapter) -> Option<Variant> {
     let info = adapter.get_info();
     if !adapter.features().contains(OF_MATRICES) || info.subgroup_min_size != info.subgroup_max_size {
@@ -58,7 +57,7 @@ pub(super) fn matrices(adapter: &wgpu::Adapter) -> Option<Variant> {
     Some(Variant::Cooperative { size, lanes: info.subgroup_min_size })
 }
 
-/// Returns the rank of an adapter; lower is better.
+/// Returns the rank of a type of adapter, from 0 for a discrete GPU to 4 for a CPU; lower is better.
 const fn rank(kind: wgpu::DeviceType) -> u8 {
     match kind {
         wgpu::DeviceType::DiscreteGpu => 0,
@@ -82,7 +81,7 @@ fn enumerate() -> Vec<wgpu::Adapter> {
     pollster::block_on(wgpu::Instance::new(descriptor).enumerate_adapters(wgpu::Backends::all()))
 }
 
-/// Returns the adapter of `info`, found anew: after a loss the driver's own state may be stale.
+/// Returns the adapter of `info`, found anew, since after a loss the driver's own state may be stale.
 pub(super) fn again(info: &wgpu::AdapterInfo) -> Result<wgpu::Adapter> {
     let key = |i: &wgpu::AdapterInfo| (i.name.clone(), i.backend, i.vendor, i.device, i.device_pci_bus_id.clone());
     let found = enumerate().into_iter().find(|adapter| key(&adapter.get_info()) == key(info));
@@ -105,13 +104,13 @@ fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterDescription {
     }
 }
 
-/// Returns all adapters, in the driver's order.
+/// Returns a description of each adapter that wgpu finds on any backend, in its order.
 #[must_use]
 pub fn adapters() -> Vec<AdapterDescription> {
     enumerate().iter().enumerate().map(|(index, adapter)| describe(index, adapter)).collect()
 }
 
-/// Returns the indices of all discrete and integrated GPUs, or, without one, of all other adapters.
+/// Returns the indices of all discrete and integrated GPUs or, if there is none, of all adapters, each card once.
 pub(super) fn every() -> Vec<usize> {
     let all: Vec<wgpu::AdapterInfo> = enumerate().iter().map(wgpu::Adapter::get_info).collect();
     // two cards of one kind differ in their bus; one card under two backends is the same card
@@ -134,7 +133,7 @@ pub(super) enum Choice<'a> {
     Name(&'a str),
 }
 
-/// Returns the adapter that a choice names.
+/// Returns the adapter that a choice names (the best, hardware, an index, or a part of its name); fails without one.
 pub(super) fn choose(choice: Choice) -> Result<wgpu::Adapter> {
     let mut all = enumerate();
     let kind = |adapter: &wgpu::Adapter| adapter.get_info().device_type;

@@ -16,13 +16,13 @@ const POISON_CHUNK: usize = 1 << 16;
 /// Rows beyond the last that a cooperative product may write.
 const SPARE_ROWS: usize = 16;
 
-/// Returns the number of 32-bit elements behind the last block of a buffer, because a product of halves reads and
-/// writes whole matrices.
+/// Returns how many 32-bit elements a buffer needs behind its last block, where f16 products read and write whole
+/// matrices.
 fn spare(recording: &Recording, id: BufferId) -> usize {
     recording.stages.iter().map(|stage| spare_for(recording, stage, id)).max().unwrap_or(0)
 }
 
-/// Returns the number of 32-bit elements that one stage needs behind the last block of a buffer.
+/// Returns how many 32-bit elements one stage needs behind the last block of a buffer; 0 for all but f16 products.
 fn spare_for(recording: &Recording, stage: &Stage, id: BufferId) -> usize {
     match stage {
         Stage::Product(s) if recording.block(s.weight).kind != Kind::Half => 0,
@@ -32,7 +32,7 @@ fn spare_for(recording: &Recording, stage: &Stage, id: BufferId) -> usize {
     }
 }
 
-/// Returns the number of blocks that a buffer of a population has.
+/// Returns how many blocks a buffer of this scope has: one that all share, or one for each of `capacity` members.
 fn count_blocks(scope: Scope, capacity: usize) -> usize {
     match scope {
         Scope::Constant | Scope::Batch => 1,
@@ -101,12 +101,12 @@ impl Plan {
         4 * (self.sizes().sum::<usize>() + self.readback + self.tables + self.upload) as u64
     }
 
-    /// Returns the bytes of the largest buffer that is bound.
+    /// Returns the size of the largest buffer that kernels use (bytes).
     pub fn largest(&self) -> u64 {
         4 * self.sizes().max().unwrap_or(0) as u64
     }
 
-    /// Returns whether every buffer can be bound whole and all fit `memory`.
+    /// Returns whether each buffer is within the device's limits, and all together take at most `memory` bytes.
     pub fn fits(&self, limits: &wgpu::Limits, memory: u64) -> bool {
         self.bytes() <= memory
             && self.largest().max(4 * self.readback as u64) <= limits.max_buffer_size
@@ -157,7 +157,7 @@ impl Buffers {
         })
     }
 
-    /// Fills everything with NaN: what a kernel does not write is seen.
+    /// Fills all buffers with NaN, so that what a kernel fails to write is seen.
     fn poison(&self, context: &Context) {
         let chunk =
             create(context, "poison", POISON_CHUNK, wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST);
@@ -174,7 +174,7 @@ impl Buffers {
     }
 }
 
-/// Creates a buffer of 32-bit elements.
+/// Creates a named GPU buffer of `elements` elements of 32 bits.
 pub(super) fn create(context: &Context, name: &str, elements: usize, usage: wgpu::BufferUsages) -> wgpu::Buffer {
     context.create_buffer(&wgpu::BufferDescriptor {
         label: Some(name),
@@ -184,17 +184,17 @@ pub(super) fn create(context: &Context, name: &str, elements: usize, usage: wgpu
     })
 }
 
-/// Creates a buffer that the host can map to read.
+/// Creates a GPU buffer of `elements` elements of 32 bits that the host can map to read.
 pub(super) fn readback(context: &Context, elements: usize) -> wgpu::Buffer {
     create(context, "readback", elements, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST)
 }
 
-/// Writes the first block of `values`.
+/// Writes `values` to the first block of a recording's GPU buffer, converted to its kind of number.
 pub(super) fn upload(context: &Context, recording: &Recording, id: BufferId, buffer: &wgpu::Buffer, values: &Values) {
     upload_to(context, recording, id, buffer, values, &[0]);
 }
 
-/// Writes blocks of `values` to their places.
+/// Writes consecutive blocks of `values`, converted to the buffer's kind of number, to these block indices on the GPU.
 pub(super) fn upload_to(
     context: &Context,
     recording: &Recording,
@@ -217,7 +217,7 @@ pub(super) fn upload_to(
     }
 }
 
-/// Returns the bits of the nearest f16, ties to even.
+/// Rounds values to f16 (to nearest, ties to even), and returns their bits.
 fn halves(values: &Values) -> Vec<u16> {
     match values {
         Values::F32(v) => v.iter().map(|x| f16::from_f32(*x).to_bits()).collect(),
@@ -226,8 +226,8 @@ fn halves(values: &Values) -> Vec<u16> {
     }
 }
 
-/// Writes one block of `length` elements to each place. Places are `stride` 32-bit elements apart, and neighbouring
-/// blocks are written in one copy.
+/// Writes consecutive blocks of `length` elements to these block indices of a GPU buffer, `stride` words apart.
+/// Neighbouring blocks are written in one copy.
 pub(super) fn write<T: bytemuck::Pod>(
     context: &Context,
     buffer: &wgpu::Buffer,

@@ -23,13 +23,12 @@ pub(super) struct Cache {
     saved: Mutex<Vec<u8>>,
 }
 
-/// Returns the folder of the cached files; `None` on systems without such a folder.
+/// Returns popfit's folder in the user's cache directory; `None` on systems without one.
 pub(super) fn folder() -> Option<PathBuf> {
     dirs::cache_dir().map(|folder| folder.join("popfit"))
 }
 
-/// Returns the path of an adapter's file of one kind, `what`: the adapter's name, its driver and this version are in
-/// the file's name.
+/// Returns the path of an adapter's cache file with extension `what`, named after adapter, driver and popfit's version.
 fn path_of(folder: &Path, info: &wgpu::AdapterInfo, what: &str) -> PathBuf {
     let text = format!("{:?} {:x} {:x} {} {}", info.backend, info.vendor, info.device, info.name, info.driver_info);
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
@@ -38,7 +37,7 @@ fn path_of(folder: &Path, info: &wgpu::AdapterInfo, what: &str) -> PathBuf {
     folder.join(format!("{adapter}-{}.{what}", env!("CARGO_PKG_VERSION")))
 }
 
-/// Writes a file beside the one that it replaces, and renames it.
+/// Replaces a file by `bytes` at once: writes another file beside it, and renames that.
 fn replace(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
     let mut name = file.as_os_str().to_owned();
@@ -48,7 +47,7 @@ fn replace(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 impl Cache {
-    /// Opens the cache of pipelines; `None` where the device has none.
+    /// Opens the cache of compiled pipelines that was saved in `folder`; `None` where the device supports none.
     pub fn open(device: &wgpu::Device, info: &wgpu::AdapterInfo, folder: &Path) -> Option<Cache> {
         if !device.features().contains(wgpu::Features::PIPELINE_CACHE) {
             return None;
@@ -61,7 +60,7 @@ impl Cache {
         Some(Cache { pipelines, file, saved: Mutex::new(if known { saved.to_vec() } else { Vec::new() }) })
     }
 
-    /// Writes what has been compiled, if that is new.
+    /// Writes the compiled pipelines to the cache's file if there are new ones; a failure to write is ignored.
     pub fn save(&self) {
         let Some(data) = self.pipelines.get_data() else { return };
         let checksum = Sha256::digest(&data).to_vec();

@@ -30,14 +30,15 @@ pub(super) struct Kernels {
 }
 
 impl Kernels {
-    /// Returns an adapter's kernels. [`Error::Usage`] where a variable of the environment names none.
+    /// Returns an adapter's product kernel and fusions: those of its class, unless environment variables name others.
+    /// [`Error::Usage`] where a variable of the environment names none.
     pub fn of(info: &wgpu::AdapterInfo) -> Result<Kernels> {
         let table = Kernels::of_class(info.device_type, info.vendor);
         let value = |variable: &str| std::env::var(variable).ok().filter(|value| !value.is_empty());
         table.with_overrides(value(TILES_VARIABLE).as_deref(), value(FUSION_VARIABLE).as_deref())
     }
 
-    /// Returns the table's entry.
+    /// Returns the product kernel and the fusions that suit a type of device and its vendor.
     ///
     /// Software adapters have no workgroup memory worth the name, and sweep twice at the cost of a third. Large tiles
     /// need the registers and the memory of a discrete card, whose kernels wait for memory: there fusion halves the
@@ -57,7 +58,7 @@ impl Kernels {
         }
     }
 
-    /// Replaces what the user names.
+    /// Replaces the product kernel and the fusions by those that the user's environment variables name, if any.
     fn with_overrides(mut self, tiles: Option<&str>, fusion: Option<&str>) -> Result<Kernels> {
         if let Some(text) = tiles {
             self.product = parse_tiles(text)?;
@@ -93,7 +94,7 @@ fn parse_tiles(text: &str) -> Result<Variant> {
     }
 }
 
-/// Parses the names of stages that share a kernel.
+/// Parses a list of fusions such as `layers,sums,rows`, or `none`; any other name is a usage error.
 fn parse_fusion(text: &str) -> Result<Fused> {
     let mut fused = Fused::NONE;
     for name in text.split(',').map(str::trim).filter(|name| *name != "none") {

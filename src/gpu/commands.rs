@@ -16,23 +16,24 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// Returns the kernels whose size is an argument: the stages and those that move members.
+    /// Returns the kernels whose numbers of workgroups are read from a device buffer: stages, and those that move
+    /// members.
     fn sized(&self) -> impl Iterator<Item = &Pipeline> {
         self.stages.iter().chain(&self.moves)
     }
 
-    /// Returns all kernels, `compact` last.
+    /// Returns all kernels of a round in their order, `compact` last.
     pub fn all(&self) -> impl Iterator<Item = &Pipeline> {
         self.sized().chain([&self.compact])
     }
 
-    /// Returns the arguments of all sized dispatches.
+    /// Returns the numbers of workgroups (x, y, z) of all sized kernels of a round with so many active members.
     pub fn arguments(&self, active: Active) -> Vec<u32> {
         let x = |dispatch: Dispatch| dispatch.x(if dispatch.of_all { active.all } else { active.taking_part });
         self.sized().flat_map(|p| [x(p.dispatch), p.dispatch.y, p.dispatch.z]).collect()
     }
 
-    /// Records the commands of `rounds` rounds.
+    /// Records all kernels of `rounds` rounds into a command encoder, ready to be submitted.
     pub fn record(&self, context: &Context, buffers: &Buffers, rounds: u32) -> wgpu::CommandEncoder {
         let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
@@ -46,7 +47,7 @@ impl Round {
         encoder
     }
 
-    /// Returns the commands of the stages alone, once.
+    /// Returns commands that run the stages once, without the kernels that move members.
     pub fn record_stages(&self, context: &Context, buffers: &Buffers) -> wgpu::CommandEncoder {
         let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
@@ -56,7 +57,7 @@ impl Round {
     }
 }
 
-/// Records kernels whose number of workgroups is an argument on the device.
+/// Records kernels that read their numbers of workgroups from the buffer of arguments when they run.
 fn dispatch_sized<'a>(
     pass: &mut wgpu::ComputePass<'_>,
     pipelines: impl Iterator<Item = &'a Pipeline>,

@@ -70,7 +70,7 @@ enum Broken {
 }
 
 impl Context {
-    /// Opens an adapter as a device.
+    /// Opens an adapter as a device, with the features and limits that popfit uses.
     pub fn open(adapter: wgpu::Adapter, options: Options) -> Result<Context> {
         let info = adapter.get_info();
         let kernels = Kernels::of(&info)?;
@@ -115,7 +115,7 @@ impl Context {
         })
     }
 
-    /// Opens the same adapter again.
+    /// Opens the same adapter again as a fresh device, with the same options and choice of kernels.
     pub fn again(&self) -> Result<Context> {
         let open = |adapter| Context::open(adapter, self.options.clone());
         let fresh = open(self.adapter.clone()).or_else(|_| open(adapter::again(&self.info)?))?;
@@ -123,65 +123,64 @@ impl Context {
         Ok(Context { product, halves, fused, ..fresh })
     }
 
-    /// Opens the same adapter again, with cooperative matrices.
+    /// Opens the same adapter again, with cooperative matrices switched on where it has them.
     pub fn with_matrices(&self) -> Result<Context> {
         let options = Options { cooperative: true, ..self.options.clone() };
         let fresh = Context::open(self.adapter.clone(), options)?;
         Ok(Context { product: self.product.clone(), fused: self.fused.clone(), ..fresh })
     }
 
-    /// Returns the kernel of this adapter's products of numbers: the plain one where a driver computes the one of its
-    /// class wrongly.
+    /// Returns the kernel of f32 matrix products: that of the adapter's class, or the plain one where that computes
+    /// wrongly.
     pub fn product(&self) -> Variant {
         let is_right = || known_answer::is_right(self, self.kernels.product, Kind::Float);
         *self.product.get_or_init(|| if is_right() { self.kernels.product } else { Variant::Registers })
     }
 
-    /// Returns the kernel of its products of halves: whole small matrices at once where it has them, is no software,
-    /// and gets them right.
+    /// Returns the kernel of f16 matrix products: cooperative matrices where they are right, else as for f32.
     fn product_of_halves(&self) -> Variant {
         let is_fit = |variant: &Variant| !self.software && known_answer::is_right(self, *variant, Kind::Half);
         *self.halves.get_or_init(|| self.matrices().filter(is_fit).unwrap_or_else(|| self.product()))
     }
 
-    /// Returns the kernels of a recording's products, `of_halves` if there are any.
+    /// Returns the kernels of f32 and of f16 matrix products; without `of_halves` both are that of f32.
     pub fn products(&self, of_halves: bool) -> Products {
         let full = self.product();
         Products { full, halves: if of_halves { self.product_of_halves() } else { full } }
     }
 
-    /// Returns which stages share a kernel.
+    /// Returns which stages may share a kernel on this device: the fusions of its class, and its limits.
     pub fn allowed(&self) -> Allowed {
         self.allowed_with(*self.fused.get_or_init(|| self.kernels.fused))
     }
 
-    /// Returns the given fusions as far as the limits of the device allow them.
+    /// Returns these fusions together with the device's limits, which may forbid some of them.
     pub fn allowed_with(&self, fused: Fused) -> Allowed {
         let wgpu::Limits { max_storage_buffers_per_shader_stage: storage_buffers, .. } = self.limits;
         Allowed { fused, storage_buffers, workgroup_bytes: self.limits.max_compute_workgroup_storage_size }
     }
 
-    /// Returns the product by cooperative matrices, if it was opened with them.
+    /// Returns the product kernel of cooperative matrices if the device was opened with them, else `None`.
     pub fn matrices(&self) -> Option<Variant> {
         adapter::matrices(&self.adapter).filter(|_| self.device.features().contains(adapter::OF_MATRICES))
     }
 
-    /// Returns whether it tells when a kernel began and ended.
+    /// Returns whether the device can record when a kernel begins and ends.
     pub fn has_timestamps(&self) -> bool {
         self.device.features().contains(wgpu::Features::TIMESTAMP_QUERY)
     }
 
-    /// Returns a general device error that names this device.
+    /// Makes an [`Error::Device`] with this device's name and the message.
     pub fn failure(&self, message: impl Into<String>) -> Error {
         Error::Device { device: self.name.clone(), message: message.into() }
     }
 
-    /// Returns an out-of-memory error that names this device.
+    /// Makes an [`Error::OutOfMemory`] with this device's name and the message.
     pub fn too_large(&self, message: impl Into<String>) -> Error {
         Error::OutOfMemory { device: self.name.clone(), message: message.into() }
     }
 
-    /// Returns the error that says that the results of this device cannot be trusted.
+    /// Makes an [`Error::DeviceUntrusted`], which says that this device's results cannot be trusted, with the message.
     pub fn untrusted(&self, message: impl Into<String>) -> Error {
         Error::DeviceUntrusted { device: self.name.clone(), message: message.into() }
     }
@@ -200,8 +199,8 @@ impl Context {
         }
     }
 
-    /// Polls the device until it reports its loss or a short time is over. On a lost device commands fail first, and
-    /// the loss is reported when no work is left, or a moment later.
+    /// Polls a device that has failed for a short time, to hear whether it was lost. On a lost device commands fail
+    /// first, and the loss is reported when no work is left, or a moment later.
     fn hear(&self) {
         for _ in 0..MOMENTS {
             self.poll(None);
@@ -217,12 +216,12 @@ impl Context {
         write_down(&self.broken, broken);
     }
 
-    /// Returns the tolerance at which fits end, which a test may have changed.
+    /// Returns `honest`, the tolerance at which fits end, unless a test has injected a fault that changes it.
     pub fn tolerance(&self, honest: f64) -> f64 {
         self.options.faults.as_ref().map_or(honest, |faults| faults.tolerance(honest))
     }
 
-    /// Returns the fault that a test lets a call meet, if any.
+    /// Counts a call to the device, and returns the fault that a test has injected for it, if any.
     pub fn meet(&self, call: Call) -> Option<Fault> {
         let met = self.options.faults.as_ref()?.meet(call)?;
         if met == Fault::Lost && call != Call::Submission {
@@ -250,7 +249,7 @@ impl Context {
         }
     }
 
-    /// Returns the time limit of a submission.
+    /// Returns how long a submission may take before the device counts as lost.
     pub fn limit(&self) -> Duration {
         match self.options.limit.load(Ordering::Relaxed) {
             0 if self.software => LIMIT_OF_SOFTWARE,
@@ -266,7 +265,7 @@ impl Context {
         self.check()
     }
 
-    /// Waits for the device, and records what went wrong.
+    /// Waits for submitted work up to the time limit, and records a loss, a time-out or an error of the device.
     fn poll(&self, met: Option<Fault>) {
         let how = wgpu::PollType::Wait { submission_index: None, timeout: Some(self.limit()) };
         // a device that is lost while `wgpu` waits makes it panic
@@ -291,7 +290,7 @@ impl Context {
         std::mem::forget(self.queue.clone());
     }
 
-    /// Runs `create`, turning errors of the device into `Err`.
+    /// Runs `create`, and returns errors that the device reports meanwhile as `Err`.
     pub fn guarded<T>(&self, create: impl FnOnce() -> Result<T>) -> Result<T> {
         let filters = [wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Internal, wgpu::ErrorFilter::Validation];
         let scopes = filters.map(|filter| self.device.push_error_scope(filter));
@@ -316,7 +315,7 @@ impl Context {
     }
 }
 
-/// Records what broke the device. The first record stays, except that a loss replaces earlier failures.
+/// Records what broke the device first; a loss alone replaces earlier failures.
 fn write_down(broken: &Mutex<Option<Broken>>, what: Broken) {
     let mut known = broken.lock().unwrap_or_else(PoisonError::into_inner);
     if known.is_none() || matches!((&*known, &what), (Some(Broken::Failed(_)), Broken::Lost(_))) {
@@ -324,7 +323,7 @@ fn write_down(broken: &Mutex<Option<Broken>>, what: Broken) {
     }
 }
 
-/// Returns the limits that a device asks for: those of WebGPU, but buffers as large and as many as the adapter allows.
+/// Returns the limits to ask for: WebGPU's defaults, but buffers as large and as many as the adapter allows.
 fn limits(adapter: &wgpu::Adapter) -> wgpu::Limits {
     let has = adapter.limits();
     wgpu::Limits {
@@ -337,7 +336,7 @@ fn limits(adapter: &wgpu::Adapter) -> wgpu::Limits {
     }
 }
 
-/// Registers callbacks for the loss of a device and its uncaught errors. Returns the place where these are recorded.
+/// Registers callbacks that write a device's loss and its uncaught errors into the returned cell.
 fn watch(device: &wgpu::Device) -> Arc<Mutex<Option<Broken>>> {
     let broken = Arc::new(Mutex::new(None));
     let record = || {

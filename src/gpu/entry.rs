@@ -22,7 +22,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Makes the state of a population without members; all numbers are poisoned.
+    /// Makes the host's copy of the state of a population without members; all numbers are poisoned (NaN).
     pub fn new(layout: Layout) -> Entry {
         Entry {
             layout,
@@ -35,7 +35,7 @@ impl Entry {
         }
     }
 
-    /// Takes state, control and list of members as read from the device, and simplices if there are any.
+    /// Replaces the host's copies by the state, control and list of members read from the device, and simplices if any.
     pub fn take(&mut self, read: Vec<Vec<u32>>) {
         if let Ok([state, control, members, simplices]) = <[Vec<u32>; 4]>::try_from(read) {
             self.state = state;
@@ -47,8 +47,8 @@ impl Entry {
         }
     }
 
-    /// Puts the starts of a batch into their slots, behind the members that take part in the next round; returns how
-    /// many are active then.
+    /// Puts a batch's starts into their slots, to take part in the next round; returns how many members are active
+    /// then.
     pub fn enter(&mut self, batch: &Batch, places: &Places, method: Method, active: Active) -> Active {
         let (count, lanes, capacity) = (self.layout.parameters, method.lanes(), self.layout.capacity);
         let sitting_out = self.members[HEAD + active.taking_part..HEAD + active.all].to_vec();
@@ -85,7 +85,7 @@ impl Entry {
         entered
     }
 
-    /// Puts a member at its first trial point into a slot.
+    /// Sets the host's state of a slot to that of a new member whose first trial point is `trial`.
     fn put_member(&mut self, slot: usize, trial: &[f64], method: Method) {
         let layout = self.layout;
         self.held[slot] = true;
@@ -104,7 +104,7 @@ impl Entry {
         }
     }
 
-    /// Puts a simplex into the slots of its members.
+    /// Writes a new simplex's vertices, values and tolerance to its place in the host's copy.
     fn put_simplex(&mut self, simplex: &Simplex) {
         let (layout, count) = (self.layout, self.layout.simplices());
         let mut put = |field: usize, x: f32| self.simplices[field * count + simplex.slot] = x.to_bits();

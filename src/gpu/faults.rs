@@ -61,14 +61,13 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Makes a fault that the `first` call that can meet it does meet, counted from 1. All later calls meet a `lasting`
-    /// one, too.
+    /// Makes a fault that the `first` suitable call meets, counted from 1, and if `lasting` all later ones.
     pub fn new(fault: Fault, first: u64, lasting: bool) -> Arc<Faults> {
         let (first, lasting) = (first.into(), lasting.into());
         Arc::new(Faults { fault, first, lasting, calls: AtomicU64::new(0) })
     }
 
-    /// Starts counting the calls again from 0.
+    /// Counts calls from 0 again, so that the `first` one from now on meets the fault, and if `lasting` all later ones.
     pub fn arm(&self, first: u64, lasting: bool) {
         self.first.store(first, Ordering::Relaxed);
         self.lasting.store(lasting, Ordering::Relaxed);
@@ -80,12 +79,12 @@ impl Faults {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Returns the tolerance at which fits end, a share of the cost; `honest` is the one that was asked for.
+    /// Returns the share of the cost at which fits end: `honest`, or 0.5 where the fault is to end them early.
     pub(super) fn tolerance(&self, honest: f64) -> f64 {
         if self.fault == Fault::Early { 0.5 } else { honest }
     }
 
-    /// Counts a call; what it meets.
+    /// Counts a call if the fault concerns its kind, and returns the fault if this call is to meet it.
     pub(super) fn meet(&self, call: Call) -> Option<Fault> {
         let concerned = match self.fault {
             Fault::Lost => true,

@@ -59,8 +59,8 @@ pub(super) enum Task<'a> {
 }
 
 impl<'a> Task<'a> {
-    /// Returns which GPU kernel executes these neighbouring stages: one stage alone, or a fused one. `None` if there is
-    /// none.
+    /// Returns the GPU kernel that runs these neighbouring stages, one or several fused; `None` if they cannot share
+    /// one.
     pub fn of(stages: &'a [Stage]) -> Option<Task<'a>> {
         let task = match stages {
             [one] => Task::One(one),
@@ -75,7 +75,7 @@ impl<'a> Task<'a> {
         task.hands_on().then_some(task)
     }
 
-    /// Returns whether each stage works on what the one before it has made.
+    /// Returns whether each of the fused stages reads what the one before it writes.
     fn hands_on(&self) -> bool {
         match self {
             Task::One(_) => true,
@@ -89,7 +89,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Returns the buffers that a kernel of several stages does not write.
+    /// Returns the buffers between fused stages, which their kernel does not write.
     fn unwritten(&self) -> impl Iterator<Item = BufferId> + use<> {
         let (rows, solution) = match self {
             Task::Sums(resample, continuum, _) => {
@@ -102,8 +102,8 @@ impl<'a> Task<'a> {
 }
 
 impl Allowed {
-    /// Returns the stages of each kernel of a round; the activation with its product where `products` says how that is
-    /// made.
+    /// Splits a recording's stages into those of each kernel; product and activation join only where `products` is
+    /// given.
     pub fn kernels(self, recording: &Recording, products: Option<Products>) -> Vec<Range<usize>> {
         let mut kernels = Vec::new();
         let mut first = 0;
@@ -137,7 +137,7 @@ impl Allowed {
         fits && !task.unwritten().any(is_wanted)
     }
 
-    /// Returns the buffers that no kernel writes or reads.
+    /// Returns the buffers that fused kernels neither write nor read, so that they need no memory.
     pub fn unwritten(self, recording: &Recording) -> Vec<BufferId> {
         let kernels = self.kernels(recording, None);
         let tasks = kernels.iter().filter_map(|stages| Task::of(&recording.stages[stages.clone()]));

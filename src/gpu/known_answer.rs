@@ -27,8 +27,8 @@ struct Shape {
     columns: usize,
 }
 
-/// Returns whether an adapter computes a product of this kind as the host does. A kernel that it cannot compile does
-/// not count as right.
+/// Tests whether an adapter computes a matrix product with this kernel and kind of number as the host does. A kernel
+/// that it cannot compile does not count as right.
 pub(super) fn is_right(context: &Context, variant: Variant, kind: Kind) -> bool {
     let Shape { inner, columns, .. } = SHAPE;
     let Ok(Answer { sums, x, w }) = Answer::compute(context, variant, kind) else { return false };
@@ -52,7 +52,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// Computes the test product on the adapter with a product variant, in the given kind of number.
+    /// Computes the test product on the adapter with this kernel and kind of number, and returns it with its factors.
     fn compute(context: &Context, variant: Variant, kind: Kind) -> Result<Answer> {
         let Shape { members, inner, columns } = SHAPE;
         let number = |k: usize| ((k * 7919 + 13) % 1009) as f32 / 504.0 - 1.0;
@@ -72,7 +72,7 @@ struct Trial {
 }
 
 impl Trial {
-    /// Prepares the product of `x` (members · rows, inner) and `w` (inner, columns).
+    /// Creates the buffers and the kernel for the product of `x` (members · rows, inner) and `w` (inner, columns).
     fn new(context: &Context, variant: Variant, kind: Kind, x: Vec<f32>, w: Vec<f32>) -> Result<Trial> {
         let Shape { members, inner, columns } = SHAPE;
         let mut recording = Recording::default();
@@ -94,7 +94,7 @@ impl Trial {
         Ok(Trial { buffers, pipeline, output, members })
     }
 
-    /// Returns the output: (members · rows, columns).
+    /// Runs the product on the device, and returns its output: (members · rows, columns).
     fn run(&self, context: &Context) -> Result<Vec<f32>> {
         let Trial { buffers, pipeline, .. } = self;
         let elements = self.members * ROWS * SHAPE.columns;

@@ -71,7 +71,7 @@ pub(super) const HEAD: usize = 2;
 const VERDICTS: [(&str, Option<GaveWay>); 3] =
     [("GOES_ON", None), ("SAME_BASIN_CODE", Some(GaveWay::SameBasin)), ("HOPELESS_CODE", Some(GaveWay::Hopeless))];
 
-/// Returns the verdict that a value of the cell GAVE_WAY stands for.
+/// Returns why a member gave way, from the number in its control cell GAVE_WAY; `None` if it did not.
 pub(super) fn verdict(code: i32) -> Option<GaveWay> {
     usize::try_from(code).ok().and_then(|k| VERDICTS.get(k)).and_then(|(_, verdict)| *verdict)
 }
@@ -105,54 +105,54 @@ impl Layout {
         }
     }
 
-    /// Returns the number of numbers of one member in the state buffer.
+    /// Returns how many numbers each member has in the state buffer.
     pub fn state_length(self) -> usize {
         FIELDS.iter().map(|(field, _)| self.length(*field)).sum()
     }
 
-    /// Returns the offset of a field, in arrays of `capacity` numbers.
+    /// Returns where a field begins in the state buffer, counted in arrays of `capacity` numbers.
     pub fn offset(self, field: Field) -> usize {
         FIELDS.iter().take_while(|(other, _)| *other != field).map(|(other, _)| self.length(*other)).sum()
     }
 
-    /// Returns the index of a number in the state buffer.
+    /// Returns the index in the state buffer of element `index` of a field of the member in a slot.
     pub fn at(self, field: Field, index: usize, slot: usize) -> usize {
         (self.offset(field) + index) * self.capacity + slot
     }
 
-    /// Returns the number of simplices of a Nelder–Mead population.
+    /// Returns how many simplices the capacity holds, each of which takes several members.
     pub fn simplices(self) -> usize {
         self.capacity / LANES
     }
 
-    /// Returns the length of one simplex: vertices, their values, the objective when it was last spread and the time
-    /// before, and the tolerance of a coarse search.
+    /// Returns how many numbers a simplex takes: vertices, values, two objectives at its last spreads, and a tolerance.
     pub fn simplex_length(self) -> usize {
         self.coarse_fatol() + 1
     }
 
-    /// Returns the offset of the vertices' values in a simplex, behind its P + 1 vertices of P coordinates.
+    /// Returns where, in a simplex's numbers, the values of its vertices begin, behind P + 1 vertices of P coordinates.
     pub fn values(self) -> usize {
         (self.parameters + 1) * self.parameters
     }
 
-    /// Returns the offset in a simplex of the two objectives at which it was last spread, and the time before.
+    /// Returns where, in a simplex's numbers, the objectives at which it was last spread and the time before are.
     pub fn spread_at(self) -> usize {
         self.values() + self.parameters + 1
     }
 
-    /// Returns the offset in a simplex of the tolerance of its coarse search.
+    /// Returns where, in a simplex's numbers, the tolerance of its coarse search is.
     pub fn coarse_fatol(self) -> usize {
         self.spread_at() + 2
     }
 
-    /// Returns the number of elements of the list of members: the numbers of those that take part in the round and of
-    /// all that are active, their slots, every slot's spectrum and the next of its group, and room for `compact`.
+    /// Returns the number of elements of the list of members. They are the numbers of those that take part in the round
+    /// and of all that are active, their slots, every slot's spectrum and the next of its group, and room for
+    /// `compact`.
     pub fn members_length(self) -> usize {
         HEAD + 4 * self.capacity
     }
 
-    /// Returns the constants of all shaders.
+    /// Returns the WGSL constants that all shaders of a population share: sizes, offsets and the solver's thresholds.
     pub fn constants(self) -> Constants {
         let mut out = Constants::default();
         out.unsigned("PARAMETERS", self.parameters);

@@ -59,7 +59,7 @@ pub struct GpuDevice {
 }
 
 impl GpuDevice {
-    /// Opens the adapter of [`AdapterDescription::index`].
+    /// Opens the adapter of this index, which [`AdapterDescription::index`] gives.
     ///
     /// # Errors
     /// Returns [`Error::NoAdapter`] if there is no such adapter, [`Error::Usage`] if the environment variable
@@ -103,7 +103,7 @@ impl GpuDevice {
         GpuDevice::choose(Choice::Name(part))
     }
 
-    /// Opens the adapter that `gpu`, `gpu:N` or `gpu:NAME` names.
+    /// Opens the adapter that a text names: `gpu` (the best), `gpu:N` (its index) or `gpu:NAME` (a part of its name).
     ///
     /// # Errors
     /// The errors of [`open`](Self::open); [`Error::Usage`] for any other text.
@@ -118,7 +118,7 @@ impl GpuDevice {
         }
     }
 
-    /// Returns whether it computes on the processor.
+    /// Returns whether the adapter is software that computes on the processor.
     #[must_use]
     pub fn is_software(&self) -> bool {
         self.context().software
@@ -153,7 +153,7 @@ impl GpuDevice {
         self
     }
 
-    /// Returns the same adapter, opened once more, with faults that a test injects.
+    /// Returns a device of the same adapter, opened once more, with faults that a test injects.
     #[doc(hidden)]
     pub fn with_faults(self, faults: Arc<Faults>) -> Result<GpuDevice> {
         let old = self.context();
@@ -162,7 +162,7 @@ impl GpuDevice {
         Ok(GpuDevice { current: Arc::new(Mutex::new(Arc::new(context))) })
     }
 
-    /// Opens it once more where a fault has left it of no use: for tests.
+    /// Opens the device once more where a fault has left it of no use (for tests).
     #[doc(hidden)]
     pub fn revive(&self) -> Result<()> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
@@ -179,7 +179,7 @@ impl GpuDevice {
         Ok(GpuDevice { current: Arc::new(Mutex::new(Arc::new(context))) })
     }
 
-    /// Returns the context opened with cooperative matrices where the adapter has them; other runs do not ask for them.
+    /// Returns the open context, reopened with cooperative matrices first if the adapter has them and they are right.
     fn with_matrices(&self) -> Arc<Context> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if !current.options.cooperative && adapter::matrices(&current.adapter).is_some() {
@@ -191,12 +191,12 @@ impl GpuDevice {
         current.clone()
     }
 
-    /// Returns the context that is open at present.
+    /// Returns the context that is open at present; a device that is opened again gets another.
     fn context(&self) -> Arc<Context> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Plans the buffers of a population of `capacity` members.
+    /// Plans the sizes of the GPU buffers of a population of `capacity` members.
     fn plan(&self, recording: &Recording, capacity: usize) -> buffers::Plan {
         let layout = layout::Layout { parameters: recording.parameters.len(), capacity };
         let unwritten = self.context().allowed().unwritten(recording);

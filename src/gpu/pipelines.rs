@@ -66,7 +66,7 @@ pub(super) struct Unbound {
 /// More are forgotten, all of them.
 const MOST: usize = 512;
 
-/// Returns a compiled kernel, which [`compute_pipeline`] makes if it is not known yet.
+/// Returns the compiled kernel of a source, from this device's earlier ones if it is there, else compiled now.
 pub(super) fn compiled(context: &Context, stem: &str, source: &Source, writes: &[bool]) -> Result<Unbound> {
     let mut known = context.compiled.0.lock().unwrap_or_else(PoisonError::into_inner);
     let key = Key { text: source.text.clone(), writes: writes.to_vec() };
@@ -94,7 +94,7 @@ fn table(context: &Context, shader: &Shader) -> wgpu::Buffer {
     buffer
 }
 
-/// Compiles a shader; an error names the file and line it comes from.
+/// Compiles WGSL source to a module; an error names the file and line that it comes from.
 pub(super) fn shader_module(context: &Context, stem: &str, source: &Source) -> Result<wgpu::ShaderModule> {
     let scope = context.device.push_error_scope(wgpu::ErrorFilter::Validation);
     let module = context.device.create_shader_module(wgpu::ShaderModuleDescriptor {
@@ -107,7 +107,7 @@ pub(super) fn shader_module(context: &Context, stem: &str, source: &Source) -> R
     Err(context.failure(format!("{}: {error}", place.unwrap_or_else(|| stem.to_owned()))))
 }
 
-/// Describes the storage buffer at a binding.
+/// Describes a storage buffer of a compute shader at this binding, read-only unless `write`.
 fn storage_entry(binding: u32, write: bool) -> wgpu::BindGroupLayoutEntry {
     wgpu::BindGroupLayoutEntry {
         binding,
@@ -143,7 +143,7 @@ pub(super) fn compute_pipeline(context: &Context, stem: &str, module: &wgpu::Sha
     Unbound { pipeline, layout }
 }
 
-/// Binds whole buffers, in order.
+/// Makes a bind group of whole buffers, at the bindings 0, 1, 2, … in order.
 pub(super) fn bind<'a>(
     context: &Context,
     layout: &wgpu::BindGroupLayout,

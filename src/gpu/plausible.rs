@@ -47,7 +47,7 @@ pub(super) fn entry(context: &Context, entry: &Entry, layout: Layout, method: Me
     }
 }
 
-/// Returns whether every round was counted and `compact` has listed exactly the members that run.
+/// Returns whether a slot's control cells can be: a round has run, and it is active exactly where `runs` says so.
 fn is_control(entry: &Entry, layout: Layout, slot: usize, runs: bool) -> bool {
     let cell = |field: usize| entry.control[field * layout.capacity + slot];
     let (status, gave_way) = (cell(STATUS), cell(GAVE_WAY));
@@ -56,8 +56,8 @@ fn is_control(entry: &Entry, layout: Layout, slot: usize, runs: bool) -> bool {
     cell(ROUNDS) >= 1 && pauses.contains(&cell(PAUSE)) && if runs { status == RUNNING && gave_way == 0 } else { ended }
 }
 
-/// Returns whether points are numbers. A damping factor must be at least 2, or, under a simplex, poison that nobody has
-/// overwritten.
+/// Returns whether a slot's trial point has no NaN, and its damping factor is one that the method can have. A damping
+/// factor must be at least 2, or, under a simplex, poison that nobody has overwritten.
 fn is_state(entry: &Entry, layout: Layout, method: Method, slot: usize) -> bool {
     let number = |field, index| f32::from_bits(entry.state[layout.at(field, index, slot)]);
     let factor = number(Field::DampingFactor, 0);

@@ -101,7 +101,7 @@ impl GpuPopulation {
         })
     }
 
-    /// Fails unless the batch fits the population and its arrays belong together.
+    /// Fails unless the places of a batch are within the population and its arrays have the lengths that they must.
     fn check(&self, batch: &Batch, places: &Places) -> Result<()> {
         let capacity = self.layout.capacity / self.method.lanes();
         if places.starts.iter().chain(&places.spectra).any(|place| *place >= capacity) {
@@ -127,7 +127,7 @@ impl GpuPopulation {
         Ok(())
     }
 
-    /// Reads state, control and list of members, unless the host's copies are current.
+    /// Reads state, control and list of members from the device, unless the host's copies are current.
     async fn refresh(&mut self) -> Result<()> {
         if self.entry.is_current {
             return Ok(());
@@ -148,14 +148,14 @@ impl GpuPopulation {
         Ok(())
     }
 
-    /// Adds a copy between host and device to the profile, if one is kept.
+    /// Adds a copy of `bytes` bytes between host and device, since `begin`, to the profile, if one is kept.
     fn copied(&self, work: Work, bytes: usize, begin: Instant) {
         if let Some((gauge, _)) = &self.gauge {
             gauge.copied(work, bytes, begin);
         }
     }
 
-    /// Rounds with a look at the clock: as [`advance`](Population::advance), a pass a kernel.
+    /// Runs `rounds` rounds as [`advance`](Population::advance) does, each kernel timed in a pass of its own.
     async fn measured(&mut self, rounds: u32) -> Result<()> {
         let Some((gauge, timing)) = &self.gauge else { return Ok(()) };
         let stages = self.round.stages.len();
@@ -184,7 +184,7 @@ impl GpuPopulation {
         Ok(())
     }
 
-    /// Uploads the spectra of a batch to their places.
+    /// Writes the data, bounds and priors of a batch to the device, at the places of its spectra.
     fn upload(&self, batch: &Batch, places: &Places) {
         for (id, values) in &batch.blocks {
             let buffer = &self.buffers.blocks[id.0];
@@ -201,7 +201,7 @@ impl GpuPopulation {
         buffers::write(&self.context, &self.buffers.limits, &limits, length, length, &places.spectra);
     }
 
-    /// Returns the number of bytes that have entered with a batch: its arrays, and the host's data of its members.
+    /// Returns how many bytes a batch has copied to the device: its arrays, and the state of its members.
     fn bytes_of(&self, batch: &Batch) -> usize {
         let Entry { state, control, members, simplices, .. } = &self.entry;
         let own = state.len() + control.len() + members.len() + simplices.len();
@@ -221,7 +221,7 @@ impl GpuPopulation {
         self.submit_and_read(commands, &self.buffers.state, self.entry.state.len()).await
     }
 
-    /// Writes values to the start of a buffer; does nothing if there are none.
+    /// Writes values to the start of a GPU buffer; does nothing if there are none.
     fn write(&self, buffer: &wgpu::Buffer, values: &[impl bytemuck::Pod]) {
         if !values.is_empty() {
             self.context.queue.write_buffer(buffer, 0, bytemuck::cast_slice(values));
@@ -352,7 +352,7 @@ impl Population for GpuPopulation {
     }
 }
 
-/// Fails unless an array of a batch has the expected length.
+/// Fails with [`Error::ShapeMismatch`] unless the length of an array, called `what`, is the expected one.
 fn check_length(what: &str, length: usize, expected: usize) -> Result<()> {
     if length == expected {
         return Ok(());
@@ -360,7 +360,7 @@ fn check_length(what: &str, length: usize, expected: usize) -> Result<()> {
     Err(Error::ShapeMismatch { what: what.to_owned(), message: format!("{length} numbers, not {expected}") })
 }
 
-/// Returns bounds and priors, (spectra, 4, parameters).
+/// Returns each spectrum's lower and upper bounds, prior means and prior weights: (spectra, 4, parameters).
 fn limits(batch: &Batch, parameters: usize) -> Vec<f32> {
     let kinds = [&batch.lower, &batch.upper, &batch.prior_mean, &batch.prior_weight];
     let of_spectrum = |s: usize| kinds.into_iter().flat_map(move |v| &v[s * parameters..(s + 1) * parameters]);

@@ -20,7 +20,7 @@ const TOLERANCE: f64 = 5e-7;
 /// Adapters of this process that have passed.
 static PASSED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Asks an adapter once in a process; `again` asks it once more.
+/// Tests once in a process, or `again`, whether an adapter gets exp, log, NaN and sums right; fails if not.
 /// [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) names what it got wrong.
 pub(super) fn probe(context: &Context, again: bool) -> Result<()> {
     let adapter = format!("{:?}", context.info);
@@ -37,8 +37,7 @@ pub(super) fn probe(context: &Context, again: bool) -> Result<()> {
     }
 }
 
-/// Returns awkward arguments of exp and log, bit patterns some of which are NaN, and terms of a sum that cancels in
-/// part.
+/// Returns the probe's inputs: awkward arguments of exp and log, bits of NaN and of numbers, and terms that cancel.
 fn points() -> Vec<f32> {
     let at = |i: usize| i as f32 / (EACH - 1) as f32;
     let exponents = (0..EACH).map(|i| match i % 4 {
@@ -59,7 +58,7 @@ fn points() -> Vec<f32> {
     exponents.chain(logarithms).chain(nans).chain(terms).collect()
 }
 
-/// Evaluates the probe's kernel at some points.
+/// Runs the probe's kernel on the device at these points, and returns one value for each.
 fn evaluate(context: &Context, points: &[f32]) -> Result<Vec<f32>> {
     let mut constants = Constants::default();
     constants.line("@group(0) @binding(0) var<storage, read> points: array<f32>;");
@@ -83,7 +82,7 @@ fn evaluate(context: &Context, points: &[f32]) -> Result<Vec<f32>> {
     pollster::block_on(readback::fetch(context, encoder, &buffers[1], &target, points.len()))
 }
 
-/// Returns the first value that is wrong, in words, if there is one.
+/// Returns a message about the first of the device's values that is wrong; `None` if all are right.
 fn judge(points: &[f32], values: &[f32]) -> Option<String> {
     for (k, name) in ["exp", "log"].into_iter().enumerate() {
         for i in k * EACH..(k + 1) * EACH {

@@ -49,7 +49,8 @@ impl Future for Mapping {
 }
 
 impl Mapping {
-    /// Returns whether it has an answer, which another thread's wait may bring a moment after one's own.
+    /// Waits until the mapping has ended or `limit` is over; returns whether it has ended, and `true` at once in a
+    /// browser.
     fn is_ready(&self, limit: Duration) -> bool {
         let begin = Instant::now();
         loop {
@@ -81,7 +82,8 @@ pub(super) struct Front<'a> {
     pub elements: usize,
 }
 
-/// Submits the commands, then reads the fronts of several buffers through `target`. It waits for the device once.
+/// Submits the commands, then reads the first elements of several buffers through the mappable `target`. It waits for
+/// the device once.
 pub(super) async fn fetch_all(
     context: &Context,
     mut commands: wgpu::CommandEncoder,
@@ -149,7 +151,7 @@ pub(super) fn outcomes(layout: Layout, slots: &[usize], state: &[f32], control: 
     slots.iter().map(|slot| outcome(layout, *slot, state, control)).collect()
 }
 
-/// Returns the outcome of the member in a slot.
+/// Returns the outcome of the member in a slot, from the state and control that were read from the device.
 fn outcome(layout: Layout, slot: usize, state: &[f32], control: &[i32]) -> Outcome {
     let number = |field, index| f64::from(state[layout.at(field, index, slot)]);
     let list = |field, length| (0..length).map(|i| number(field, i)).collect();
@@ -173,7 +175,7 @@ pub(super) fn simplex_outcomes(layout: Layout, simplices: &[usize], fields: &[f3
     simplices.iter().map(|simplex| simplex_outcome(layout, *simplex, fields, control)).collect()
 }
 
-/// Returns the outcome of one simplex.
+/// Returns the status, best vertex and objective of one simplex, from what was read from the device.
 fn simplex_outcome(layout: Layout, simplex: usize, fields: &[f32], control: &[i32]) -> Outcome {
     let (count, slots) = (layout.simplices(), layout.capacity);
     let number = |field: usize| f64::from(fields[field * count + simplex]);

@@ -46,7 +46,7 @@ pub(super) fn shaders(
 }
 
 impl Task<'_> {
-    /// Returns the shader of one stage, or of several together.
+    /// Returns the shader that runs one stage, or several fused into one kernel.
     fn shader(self, context: &ShaderContext<'_>) -> Result<Shader> {
         match self {
             Task::One(stage) => stage.shader(context),
@@ -60,7 +60,7 @@ impl Task<'_> {
     }
 }
 
-/// Returns the shader of the damped step.
+/// Returns the shader that judges each member's trial point and takes its next Levenberg–Marquardt step.
 fn step(context: &ShaderContext<'_>, recording: &Recording, settings: &LevenbergMarquardt) -> Shader {
     let mut shader = context.start("step", include_str!("../../shaders/step.wgsl"), Dispatch::MEMBERS);
     shader.state(true);
@@ -76,7 +76,7 @@ fn step(context: &ShaderContext<'_>, recording: &Recording, settings: &Levenberg
     shader
 }
 
-/// Returns the shader of an iteration of simplices.
+/// Returns the shader that takes one Nelder–Mead iteration of each simplex.
 fn simplex(context: &ShaderContext<'_>, recording: &Recording, settings: &NelderMead) -> Shader {
     let mut shader = context.start(
         "simplex",
@@ -99,7 +99,7 @@ fn simplex(context: &ShaderContext<'_>, recording: &Recording, settings: &Nelder
     shader
 }
 
-/// Returns the shader that stops superfluous starts.
+/// Returns the shader that stops or pauses starts whose spectrum has a better one.
 fn halve(context: &ShaderContext<'_>) -> Shader {
     let mut shader = context.start(
         "halve",
@@ -111,7 +111,7 @@ fn halve(context: &ShaderContext<'_>) -> Shader {
     shader
 }
 
-/// Returns the shader that moves active members to the front and sizes the next dispatches.
+/// Returns the shader that lists active members first and sets the numbers of workgroups of the next dispatches.
 fn compact(context: &ShaderContext<'_>, dispatches: &[Dispatch]) -> Shader {
     let mut shader = context.start("compact", include_str!("../../shaders/compact.wgsl"), Dispatch::WORKGROUPS);
     shader.bind("control", "i32", Target::Control, true);

@@ -9,7 +9,7 @@ use crate::solver::thresholds::{
 };
 use crate::solver::{LevenbergMarquardt, NelderMead};
 
-/// Declares what `step.wgsl` and `whole.wgsl` have in common: limits of a run, and thresholds of a step in its box.
+/// Adds the WGSL constants that `step.wgsl` and `whole.wgsl` share: limits of a run, and thresholds of a step.
 pub(super) fn declare_step(constants: &mut Constants, settings: &LevenbergMarquardt) {
     constants.float("GTOL", settings.gtol);
     constants.float("DIAGONAL_FLOOR", settings.diagonal_floor);
@@ -26,7 +26,7 @@ pub(super) fn declare_step(constants: &mut Constants, settings: &LevenbergMarqua
     constants.float("SLIGHT", SLIGHT);
 }
 
-/// Declares the thresholds of finishing steps and of the secant term, which `step.wgsl` alone has.
+/// Adds the WGSL thresholds of finishing steps and of the secant correction, which `step.wgsl` alone has.
 pub(super) fn declare_finishing(constants: &mut Constants) {
     constants.float("FINISHING_DAMPING", FINISHING_DAMPING);
     constants.signed("FINISHING_STEPS", signed(FINISHING_STEPS));
@@ -37,12 +37,12 @@ pub(super) fn declare_finishing(constants: &mut Constants) {
     constants.float("BENT", BENT);
 }
 
-/// Declares the threshold of a last step on trust, which `whole.wgsl` alone has.
+/// Adds the WGSL threshold of a last step that is not evaluated, which `whole.wgsl` alone has.
 pub(super) fn declare_trust(constants: &mut Constants) {
     constants.float("TRUSTED_STEP", TRUSTED_STEP);
 }
 
-/// Declares the limits of a run by simplices, and their thresholds.
+/// Adds the WGSL constants of Nelder–Mead: limits of a run, and thresholds of convergence.
 pub(super) fn declare_simplex(constants: &mut Constants, settings: &NelderMead) {
     constants.float("SIZE", settings.size);
     constants.signed("MAX_ROUNDS", signed(settings.max_rounds));

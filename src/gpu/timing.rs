@@ -41,7 +41,7 @@ pub(super) struct Measured {
 }
 
 impl Timing {
-    /// Prepares the measurement of rounds, with as many rounds per submission as there is room for.
+    /// Prepares to time each kernel, by timestamps if the device has them, with as many rounds a submission as fit.
     pub fn new(context: &Context, round: &Round) -> Result<Timing> {
         let kernels = round.all().count();
         let rounds = (wgpu::QUERY_SET_MAX_QUERIES as usize / (2 * kernels)).clamp(1, ROUNDS);
@@ -62,12 +62,13 @@ impl Timing {
         })
     }
 
-    /// Returns whether the device tells times.
+    /// Returns whether the device has timestamps, so that kernels are timed.
     pub fn has_times(&self) -> bool {
         self.queries.is_some()
     }
 
-    /// Runs at most [`rounds`](Self::rounds) rounds.
+    /// Runs `rounds` rounds, at most [`rounds`](Self::rounds), and returns each one's seconds and numbers of active
+    /// members.
     pub async fn run(
         &self,
         context: &Context,
@@ -93,8 +94,8 @@ impl Timing {
         Ok(self.measured(&words, rounds))
     }
 
-    /// Records one kernel in a pass of its own. It is the `number`-th dispatch of the submission and the `kernel`-th of
-    /// its round, both counted from 0.
+    /// Records one kernel in a compute pass of its own, with timestamps at its beginning and end. It is the `number`-th
+    /// dispatch of the submission and the `kernel`-th of its round, both counted from 0.
     fn dispatch(
         &self,
         encoder: &mut wgpu::CommandEncoder,
@@ -119,7 +120,7 @@ impl Timing {
         }
     }
 
-    /// Converts the words that were read back: timestamps, then the head of the list of members of each round.
+    /// Converts the words read back (timestamps, then numbers of active members of each round) to seconds and numbers.
     fn measured(&self, words: &[u32], rounds: usize) -> Vec<Measured> {
         let (times, heads) = words.split_at(WORDS * self.kernels * rounds);
         let tick = self.queries.as_ref().map_or(0.0, |queries| queries.tick);

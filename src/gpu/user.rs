@@ -43,7 +43,7 @@ struct Placed {
     user: Range<usize>,
 }
 
-/// Parses `user` and checks that it has a `model`, perhaps a `derivative`, and nothing that a model may not have.
+/// Parses a user's WGSL and returns what it offers; fails without a proper `model`, or if something is forbidden.
 pub(crate) fn inspect(user: &str, shape: Shape) -> Result<Offer> {
     if user.len() > LONGEST {
         return Err(Error::Model(format!("WGSL of {} bytes is longer than {LONGEST}", user.len())));
@@ -80,7 +80,7 @@ pub(crate) fn inspect(user: &str, shape: Shape) -> Result<Offer> {
     }
 }
 
-/// Validates `user` followed by popfit's `rest`, which defines `fill` for `rows` rows.
+/// Fails unless the user's WGSL and popfit's `rest`, which defines `fill` for `rows` rows, are a valid shader.
 pub(crate) fn validate(user: &str, rest: &str, rows: usize, shape: Shape) -> Result<()> {
     let placed = Placed::new(user, rest, rows, shape);
     let module = placed.parse()?;
@@ -127,7 +127,7 @@ impl Placed {
         span.to_range().is_some_and(|range| self.user.contains(&range.start))
     }
 
-    /// Returns whether popfit's own source calls a function of this name: a user's would take its place.
+    /// Returns whether popfit's own source calls a function of this name, whose place a user's would take.
     fn is_called_outside(&self, name: &str) -> bool {
         let call = format!("{name}(");
         let is_letter = |c: char| c.is_alphanumeric() || c == '_';
@@ -138,7 +138,7 @@ impl Placed {
         [&self.text[..self.user.start], &self.text[self.user.end..]].iter().any(|text| text.lines().any(calls))
     }
 
-    /// Parses the joined source; errors point into the user's text.
+    /// Parses the complete shader; an error names line and column of the user's text.
     fn parse(&self) -> Result<Module> {
         parse_str(&self.text).map_err(|error| {
             let spans: Vec<Span> = error.labels().map(|(span, _)| span).collect();
@@ -159,7 +159,7 @@ impl Placed {
         })
     }
 
-    /// Validates a parsed module; errors point into the user's text.
+    /// Validates the parsed shader; an error names line and column of the user's text.
     fn validate(&self, module: &Module) -> Result<ModuleInfo> {
         Validator::new(ValidationFlags::all(), Capabilities::empty()).validate(module).map_err(|error| {
             let mut spans: Vec<Span> = error.spans().map(|(span, _)| *span).collect();
@@ -175,13 +175,13 @@ impl Placed {
         })
     }
 
-    /// Returns the first of the places that lies in the user's text; else any.
+    /// Returns the first span that lies in the user's text, or else the first of all; `None` if there are none.
     fn first(&self, spans: Vec<Span>) -> Option<Span> {
         spans.iter().find(|span| self.holds(**span)).or(spans.first()).copied()
     }
 
-    /// Returns an error at a place of the user's text: its end when the place comes after it, its beginning when there
-    /// is none.
+    /// Makes an error that names the line and column of a span in the user's text: its end if behind, its beginning if
+    /// `None`.
     fn complain(&self, span: Option<Span>, message: impl Into<String>) -> Error {
         let at = span.and_then(Span::to_range).map_or(self.user.start, |range| range.start);
         let end = self.user.end.saturating_sub(1).max(self.user.start);
@@ -192,7 +192,7 @@ impl Placed {
         Error::Wgsl { line: line + 1, column, message: message.into(), text }
     }
 
-    /// Returns the first of some words in a place, else the place.
+    /// Returns where the first of some words occurs in a span of the shader; the span itself if none does.
     fn find(&self, span: Span, words: &[&str]) -> Span {
         let Some(range) = span.to_range() else { return span };
         let text = self.text.get(range.clone()).unwrap_or_default();
@@ -200,7 +200,8 @@ impl Placed {
         found.map_or(span, |at| Span::from(range.start + at..range.start + at + 1))
     }
 
-    /// Fails if there is anything but constants and private variables: buffers, overrides, entry points.
+    /// Fails if the user's WGSL has a global that is no constant or private variable: a buffer, override or entry
+    /// point.
     fn check_globals(&self, module: &Module) -> Result<()> {
         for (handle, global) in module.global_variables.iter() {
             let span = module.global_variables.get_span(handle);

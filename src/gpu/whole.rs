@@ -43,13 +43,13 @@ struct Ready {
 }
 
 impl GpuWhole {
-    /// Makes a solver of whole fits on the context; buffers and pipeline are created when they are first needed.
+    /// Makes a solver that fits small curves whole on the GPU; buffers and pipeline are created when first needed.
     pub fn new(context: Arc<Context>, whole: Whole) -> GpuWhole {
         let layout = Layout { parameters: whole.parameters, capacity: whole.capacity.max(1) };
         GpuWhole { context, whole, layout, own_grid: None, ready: None }
     }
 
-    /// Returns the shader's source for fits that share a grid, or each have their own.
+    /// Returns the WGSL source of whole fits, with one grid for all fits or, if `own_grid`, one for each.
     fn source(&self, own_grid: bool) -> Source {
         let Whole { points, predictors, settings, .. } = &self.whole;
         let mut constants = self.layout.constants();
@@ -84,7 +84,7 @@ impl GpuWhole {
         Source::join(&constants, "whole", include_str!("../../shaders/whole.wgsl"), &["functions"], Some(&user))
     }
 
-    /// Compiles the kernel and makes its buffers.
+    /// Compiles the kernel of whole fits, and creates buffers for as many fits as the present capacity.
     fn make_ready(&self, own_grid: bool) -> Result<Ready> {
         let Whole { points, predictors, parameters, .. } = self.whole;
         let (context, capacity) = (&*self.context, self.layout.capacity);
@@ -107,7 +107,7 @@ impl GpuWhole {
         })
     }
 
-    /// Makes buffers for as many fits side by side as there is memory for.
+    /// Compiles the kernel and creates its buffers, for half as many fits after each failure for want of memory.
     fn make_any_ready(&mut self, own_grid: bool) -> Result<Ready> {
         let mut ready = self.make_ready(own_grid);
         while self.layout.capacity > LEAST && matches!(ready, Err(Error::OutOfMemory { .. })) {
@@ -117,7 +117,7 @@ impl GpuWhole {
         ready
     }
 
-    /// Returns the contents of the buffers at the start of `fits`, in the buffers' order.
+    /// Returns what the GPU's buffers hold before `fits` begin: state, control, data, grid and limits.
     fn contents(&self, fits: &[usize], batch: &WholeBatch<'_>, columns: &WholeColumns<'_>) -> Contents {
         let Whole { points, predictors, parameters, settings, .. } = &self.whole;
         let (capacity, p) = (self.layout.capacity, *parameters);

@@ -43,12 +43,12 @@ impl Activation {
         ("gelu", Activation::Gelu),
     ];
 
-    /// Returns the activation of a hidden layer by its name.
+    /// Returns the activation function of a hidden layer that has this name; `None` if none has.
     pub fn of_name(name: &str) -> Option<Activation> {
         Activation::NAMES.iter().find(|(known, _)| *known == name).map(|(_, activation)| *activation)
     }
 
-    /// Returns the name, also of functions that only output layers have.
+    /// Returns the activation function's name, `identity` and `exp` of output layers included.
     pub fn name(self) -> &'static str {
         let known = Activation::NAMES.iter().find(|(_, activation)| *activation == self);
         known.map_or(if self == Activation::Identity { "identity" } else { "exp" }, |(name, _)| name)
@@ -106,7 +106,7 @@ impl Kernel for Activate {
 }
 
 impl Activate {
-    /// Binds and declares what the shared file `layer` needs.
+    /// Adds to a shader the bias, the affine scale and offset and the function that the shared file `layer` needs.
     #[cfg(feature = "gpu")]
     pub(crate) fn declare_layer(&self, shader: &mut Shader, context: &ShaderContext<'_>) {
         shader.uses.push("layer");
@@ -124,7 +124,7 @@ impl Activate {
 }
 
 #[cfg(feature = "gpu")]
-/// Declares the function of a layer, with its derivative.
+/// Adds the WGSL function `activation`, which returns a layer's activation and its derivative at x.
 pub(super) fn declare_activation(constants: &mut Constants, activation: Activation) {
     let call = match activation {
         Activation::Silu => "silu(x)".to_owned(),
@@ -149,7 +149,8 @@ pub(crate) struct MemberRows<'a, R> {
 }
 
 impl<R: Real> MemberRows<'_, R> {
-    /// Applies the activation to the block with the widest vectors that the machine has.
+    /// Adds the bias to one member's values and applies the activation to them and their tangents, with the widest
+    /// vectors.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }
@@ -209,8 +210,8 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
 const CHUNK: usize = 64;
 
 impl<R: Real> MemberRows<'_, R> {
-    /// Applies a function that returns a value and its derivative: values become the function's, tangents are
-    /// multiplied by its derivative.
+    /// Replaces values by `function` of value + bias, rescaled, and multiplies tangents by its derivative. `function`
+    /// returns both.
     #[inline(always)]
     fn apply(self, function: impl Fn(R) -> (R, R)) {
         let (values, tangents) = self.block.split_at_mut(self.columns);

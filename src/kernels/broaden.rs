@@ -52,7 +52,7 @@ pub struct Broaden {
 }
 
 impl Broaden {
-    /// Returns the number of rows of the output.
+    /// Returns the number of rows of the output: those of the input, and one for a derivative by vsini if it is fitted.
     pub fn output_rows(&self) -> usize {
         self.rows + usize::from(self.derivatives && matches!(self.rotation, Rotation::Parameter { .. }))
     }
@@ -157,12 +157,12 @@ struct MemberRows<'a, R> {
 }
 
 impl<R: Real> MemberRows<'_, R> {
-    /// Broadens the rows with the widest vectors that the machine has.
+    /// Broadens one member's rows by rotation, with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }
 
-    /// Returns the weights of a segment and their derivatives by u.
+    /// Returns the weights of the rotation profile in a segment, from the centre outwards, and their derivatives by u.
     fn kernel(&self, segment: &Segment) -> (Vec<R>, Vec<R>) {
         let (vsini, by_u) = self.stage.vsini(self.parameters, self.u);
         let by_vsini = segment.inverse_step / LIGHT;

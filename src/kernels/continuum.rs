@@ -32,7 +32,7 @@ pub struct Basis {
 }
 
 impl Basis {
-    /// Binds both arrays.
+    /// Declares the basis and its transform as a shader's next buffers.
     #[cfg(feature = "gpu")]
     pub(super) fn bind(&self, shader: &mut Shader, context: &ShaderContext<'_>) {
         shader.block(context, "basis", "f32", self.basis, false);
@@ -128,17 +128,18 @@ struct MemberRows<'a, R> {
 }
 
 impl<R: Real> MemberRows<'_, R> {
-    /// Returns ln det C; NaN when C is not positive definite.
+    /// Solves for one member's continuum coefficients; returns ln det of their matrix C, NaN if not positive definite.
     pub fn run(self) -> f64 {
         pulp::Arch::new().dispatch(self)
     }
 
-    /// Returns row i of the transform.
+    /// Returns row i of the lower triangular transform, as pairs of column and element.
     fn row(&self, i: usize) -> impl Iterator<Item = (usize, f64)> {
         self.transform[i * self.terms..][..=i].iter().map(|t| t.to_f64()).enumerate()
     }
 
-    /// Returns transform · products · transformᵀ, packed, for the products of the stored basis.
+    /// Returns the products of the transformed basis, packed, from those of the stored one: transform · products ·
+    /// transformᵀ.
     fn orthonormal(&self, gram: &Gram<R>) -> Vec<f64> {
         let terms = self.terms;
         let mut all = vec![0.0; packed_length(terms)];

@@ -61,7 +61,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// Reads the two numbers that may follow the limits of `count` parameters.
+    /// Reads a fit's index and number from behind the limits of `count` parameters in a block; 0 and 0 if they are not
+    /// there.
     pub fn of(block: &[f64], count: usize) -> Member {
         match block.get(3 * count..) {
             Some(&[index, number]) => Member { index: index as usize, number: number as usize },
@@ -79,7 +80,7 @@ pub struct Limits<'a> {
 }
 
 impl<'a> Limits<'a> {
-    /// Reads the first three rows of a block, (3, `count`).
+    /// Reads the scales, lower and upper bounds of `count` parameters from the first three rows of a block.
     pub fn of(block: &'a [f64], count: usize) -> Limits<'a> {
         let (scale, bounds) = block.split_at(count);
         let (lower, rest) = bounds.split_at(count);
@@ -90,8 +91,7 @@ impl<'a> Limits<'a> {
 /// A custom model's Rust twin: fills (rows, pixels).
 pub type CustomFunction = Arc<dyn Fn(&CustomInput, &mut [f64]) + Send + Sync>;
 
-/// Makes the Rust function of a model of one predictor from its function for one pixel, of the predictor, the
-/// parameters and the rows.
+/// Turns a function that fills the rows of one pixel, given x and the parameters, into a custom model's Rust function.
 pub fn pointwise(model: impl Fn(f64, &[f64], &mut [f64]) + Send + Sync + 'static) -> CustomFunction {
     Arc::new(move |&CustomInput { x, parameters, .. }, output| {
         let pixels = x.len();
@@ -140,7 +140,7 @@ impl Kernel for Custom {
 
 #[cfg(feature = "gpu")]
 impl Custom {
-    /// Returns the shader with the user's code.
+    /// Returns the shader that evaluates the user's WGSL model at every pixel of every member.
     pub(crate) fn custom_shader(&self, context: &ShaderContext<'_>) -> Shader {
         let mut shader =
             context.start("custom", include_str!("../../shaders/custom.wgsl"), Dispatch::pixels(self.pixels));
@@ -180,7 +180,8 @@ pub struct ModelScratch {
     rows: Vec<f64>,
 }
 
-/// Fills one member's block (rows, pixels). `scale` has the units of `u` and its bounds, as [`Limits`] reads them.
+/// Evaluates the custom model in Rust for one member, and writes its rows, model and derivatives by u: (rows, pixels).
+/// `scale` has the units of `u` and its bounds, as [`Limits`] reads them.
 fn fill<R: Real>(
     stage: &Custom,
     u: &[f64],

@@ -101,7 +101,7 @@ struct MemberRows<'a, R> {
 }
 
 impl<R: Real> MemberRows<'_, R> {
-    /// Adds the points to the sums with the widest vectors that the machine has.
+    /// Adds what one member's points contribute to cost, gradient and normal matrix, with the machine's widest vectors.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }

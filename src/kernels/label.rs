@@ -33,7 +33,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Returns the value where parameter p has the physical value `at(p)`.
+    /// Returns the label's physical value, given the physical value `at(p)` of each parameter p.
     pub fn value(&self, at: impl Fn(usize) -> f64) -> f64 {
         match self {
             Source::Parameter(p) => at(*p),
@@ -44,12 +44,12 @@ impl Source {
         }
     }
 
-    /// Returns the range of the value while each parameter p is within `bounds(p)`.
+    /// Returns the range of the label's physical value while each parameter p is within `bounds(p)`.
     pub fn range(&self, bounds: impl Fn(usize) -> RangeInclusive<f64>) -> RangeInclusive<f64> {
         self.end_of_range(false, &bounds)..=self.end_of_range(true, &bounds)
     }
 
-    /// Returns the upper end of the range if `is_upper`, else the lower one.
+    /// Returns the label's highest value (if `is_upper`, else lowest) while each parameter p is within `bounds(p)`.
     fn end_of_range(&self, is_upper: bool, bounds: &impl Fn(usize) -> RangeInclusive<f64>) -> f64 {
         let slopes = self.slopes();
         self.value(|p| {
@@ -59,7 +59,7 @@ impl Source {
         })
     }
 
-    /// Returns the parameters that it depends on, with the derivative of the value by each.
+    /// Returns the parameters on which the label depends, each with the label's derivative by its physical value.
     pub fn slopes(&self) -> Vec<(usize, f64)> {
         match self {
             Source::Parameter(p) => vec![(*p, 1.0)],
@@ -91,7 +91,7 @@ pub enum Transform {
 
 crate::words::named!(Transform, "transform", ["identity" => Identity, "log10" => Log10]);
 
-/// Returns z of one label at `u`, and its derivative by the label's physical value.
+/// Returns z, the network's scaled input, of one label at `u`, and its derivative by the label's physical value.
 pub fn scaled(input: &LabelInput, parameters: &[Parameter], u: &[f64]) -> (f64, f64) {
     let x = input.source.value(|p| parameters[p].origin + parameters[p].scale * u[p]);
     match input.transform {
@@ -128,7 +128,7 @@ pub(super) fn declare_label(constants: &mut Constants, parameters: &[Parameter],
     constants.line(&format!("fn {name}(slot: u32) -> vec2<f32> {{ return {body}; }}"));
 }
 
-/// Returns the unit of the label: 10^mean if it is transformed by log10, else its standard deviation.
+/// Returns the unit in which shaders count the label: 10^mean if it is transformed by log10, else its `std`.
 #[cfg(feature = "gpu")]
 fn unit(label: &LabelInput) -> f64 {
     if label.transform == Transform::Log10 { 10f64.powf(label.mean) } else { label.std }

@@ -72,7 +72,7 @@ impl Kernel for Labels {
     }
 }
 
-/// Fills one member's block.
+/// Writes one member's scaled labels z into its block and, if asked for, their derivatives by u into the rows below.
 fn fill<R: Real>(stage: &Labels, parameters: &[Parameter], u: &[f64], out: &mut [R]) {
     out.fill(R::ZERO);
     let rows = tangents(&stage.inputs);

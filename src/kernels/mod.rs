@@ -58,7 +58,7 @@ pub trait Kernel {
     /// Returns the [`Scope::Member`](crate::buffers::Scope::Member) buffers that it reads or writes.
     fn member_buffers(&self) -> Vec<BufferId>;
 
-    /// Returns the cost of one member.
+    /// Returns how many operations and numbers the stage costs for one member.
     fn cost(&self, declared: Declared<'_>) -> Cost;
 
     /// Returns the buffer that it writes if that depends on the labels and on vsini alone, not on the spectrum: the CPU
@@ -72,10 +72,10 @@ pub trait Kernel {
         Vec::new()
     }
 
-    /// Runs the Rust twin for the members whose rows `memory` shows.
+    /// Runs the stage in Rust, on the CPU, for the members whose rows `memory` shows.
     fn run<R: Real>(&self, memory: &mut impl Memory<R>);
 
-    /// Returns the shader with its constants, bindings and dispatch.
+    /// Returns the stage's GPU shader, with its constants, bindings and dispatch.
     ///
     /// # Errors
     /// Returns [`Error::Model`](crate::Error::Model) if the kernel is too large for a GPU, or its rows are not padded.
@@ -98,7 +98,7 @@ macro_rules! kernels {
             /// The kernels' names: the stems of `src/kernels/*.rs` and `shaders/*.wgsl`.
             pub const NAMES: &[&str] = &[$(stringify!($module),)*];
 
-            /// Returns the kind of work that profiles count its time as.
+            /// Returns the kind of work under which profiles count the stage's time.
             pub const fn work(&self) -> Work {
                 match self {
                     $(Stage::$name(_) => $name::WORK,)*
@@ -112,35 +112,35 @@ macro_rules! kernels {
                 }
             }
 
-            /// Returns the cost of one member.
+            /// Returns how many operations and numbers the stage costs for one member.
             pub fn cost(&self, declared: Declared<'_>) -> Cost {
                 match self {
                     $(Stage::$name(stage) => stage.cost(declared),)*
                 }
             }
 
-            /// Returns the buffer that it writes if that does not depend on the spectrum.
+            /// Returns the buffer that the stage writes if its contents do not depend on the spectrum; else `None`.
             pub fn cacheable_output(&self, declared: Declared<'_>) -> Option<BufferId> {
                 match self {
                     $(Stage::$name(stage) => stage.cacheable_output(declared),)*
                 }
             }
 
-            /// Returns the parameters on which a cacheable output depends.
+            /// Returns the indices of the parameters on which the stage's cacheable output depends.
             pub fn cacheable_parameters(&self) -> Vec<usize> {
                 match self {
                     $(Stage::$name(stage) => stage.cacheable_parameters(),)*
                 }
             }
 
-            /// Runs the Rust twin for the members whose rows `memory` shows.
+            /// Runs the stage in Rust, on the CPU, for the members whose rows `memory` shows.
             pub fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
                 match self {
                     $(Stage::$name(stage) => stage.run(memory),)*
                 }
             }
 
-            /// Returns the shader with its constants, bindings and dispatch.
+            /// Returns the stage's GPU shader, with its constants, bindings and dispatch.
             #[cfg(feature = "gpu")]
             pub(crate) fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
                 match self {

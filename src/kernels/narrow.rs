@@ -51,12 +51,12 @@ impl Kernel for Narrow {
     }
 }
 
-/// Returns the nearest number that f16 has.
+/// Rounds a number to the nearest that f16 has.
 pub fn rounded<R: Real>(x: R) -> R {
     R::of(f16::from_f64(x.to_f64()).to_f64())
 }
 
-/// Rounds the numbers of one member.
+/// Copies one member's numbers to `output`, rounded to the nearest that f16 has.
 fn narrow<R: Real>(input: &[R], output: &mut [R]) {
     input.iter().zip(output).for_each(|(x, out)| *out = rounded(*x));
 }

@@ -83,8 +83,7 @@ impl Kernel for Normal {
 
 #[cfg(feature = "gpu")]
 impl Normal {
-    /// Returns the shader that adds an arm to χ², gradient and normal matrix, with the given earlier stages in its
-    /// kernel.
+    /// Returns the shader that adds an arm to χ², gradient and normal matrix; it does the given earlier stages, too.
     pub(crate) fn fused_shader(
         &self,
         context: &ShaderContext<'_>,
@@ -131,7 +130,7 @@ impl Normal {
         Ok(shader)
     }
 
-    /// Returns the bytes of workgroup memory that the sweeps of a kernel with a continuum need.
+    /// Returns how many bytes of workgroup memory the kernel needs if `continuum` is fused into it, or without.
     pub(crate) fn workgroup_bytes(&self, continuum: Option<&Continuum>) -> u32 {
         pixel_sums::workgroup_bytes(&self.columns, continuum.map_or(0, |continuum| continuum.basis.terms))
     }
@@ -168,7 +167,7 @@ struct Projection<'a, R> {
 }
 
 impl<R: Real> Projection<'_, R> {
-    /// Returns the coefficients of the stored basis: transformᵀ a.
+    /// Returns the coefficients of the stored basis, transformᵀ a, from those of the orthonormal one, a.
     fn coefficients<T: Real>(&self) -> Vec<T> {
         let one = |k: usize| {
             let rows = self.transform.chunks_exact(self.terms).zip(self.solution);
@@ -179,13 +178,14 @@ impl<R: Real> Projection<'_, R> {
 }
 
 impl<R: Real> MemberRows<'_, R> {
-    /// Adds the arm to the sums with the widest vectors that the machine has.
+    /// Adds one member's χ², gradient and normal matrix of an arm to its sums, with the machine's widest vectors.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }
 
-    /// Adds χ² alone, where no tangents are asked for. Residuals are made in f64: rounded to f32, those of a spectrum
-    /// of S/N 100 leave an error of some 1e-3 in χ², more than a simplex may end with.
+    /// Adds an arm's χ² to the member's sums, and nothing else, where no derivatives are asked for. Residuals are made
+    /// in f64: rounded to f32, those of a spectrum of S/N 100 leave an error of some 1e-3 in χ², more than a simplex
+    /// may end with.
     #[inline(always)]
     fn add_cost(self) {
         let coefficients = self.continuum.map(|c| c.coefficients::<f64>()).unwrap_or_default();
@@ -213,7 +213,7 @@ impl<R: Real> MemberRows<'_, R> {
         self.sums.chi2 += lanes.iter().sum::<f64>();
     }
 
-    /// Adds up the rows of the Gram matrix: S (terms), J (columns), r.
+    /// Adds an arm's χ², gradient and normal matrix to the sums, from `gram`, with rows S (terms), J (columns), r.
     fn accumulate(&mut self, gram: &Gram<R>) {
         let terms = self.continuum.map_or(0, |c| c.terms);
         let count = self.columns.len();
@@ -238,8 +238,8 @@ impl<R: Real> MemberRows<'_, R> {
     }
 }
 
-/// Adds the gradient and the normal matrix of a Gram matrix with rows S (terms), J (columns), r; `projected` is L⁻¹ B,
-/// (columns, terms).
+/// Adds an arm's gradient and normal matrix, without its continuum terms, to the sums. They are of a Gram matrix with
+/// rows S (terms), J (columns), r; `projected` is L⁻¹ B, (columns, terms).
 pub(super) fn gather<R: Real>(gram: &Gram<R>, terms: usize, columns: &[usize], projected: &[f64], sums: &mut Sums) {
     let residual = terms + columns.len();
     for (i, &p) in columns.iter().enumerate() {

@@ -105,7 +105,7 @@ pub(crate) struct MemberRows<'a, R> {
 }
 
 impl<R: Real> MemberRows<'_, R> {
-    /// Evaluates the network of every pixel with the widest vectors that the machine has.
+    /// Evaluates a small network for every pixel of one member, with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }

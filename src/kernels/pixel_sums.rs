@@ -17,8 +17,8 @@ pub(super) struct Sweep {
     pub sums: usize,
 }
 
-/// Declares SUMS and TOTALS for sweeps over the pixels, and the function of each. A function takes 32 sums at a time
-/// through workgroup memory.
+/// Adds the WGSL constants SUMS and TOTALS and, for each sweep over the pixels, a function that adds up its sums. A
+/// function takes 32 sums at a time through workgroup memory.
 pub(super) fn declare_sums(constants: &mut Constants, sweeps: &[Sweep]) {
     constants.unsigned("SUMS", sweeps.iter().map(|sweep| sweep.sums).max().unwrap_or(0));
     let mut total = 0;
@@ -37,24 +37,23 @@ pub(super) fn declare_sums(constants: &mut Constants, sweeps: &[Sweep]) {
     constants.unsigned("TOTALS", total);
 }
 
-/// Returns the number of sums of `continuum`.
+/// Returns how many sums over pixels a continuum of this many terms needs.
 pub(super) const fn of_continuum(terms: usize) -> usize {
     packed_length(terms) + terms
 }
 
-/// Returns the number of sums of `normal` for this many parameters.
+/// Returns how many sums over pixels χ², gradient and normal matrix need for so many parameters and continuum terms.
 pub(super) const fn of_normal(parameters: usize, terms: usize) -> usize {
     1 + parameters + packed_length(parameters) + terms * parameters
 }
 
-/// Returns the bytes of workgroup memory that the sweeps of one kernel need, that of the continuum before that of the
-/// sums.
+/// Returns how many bytes of workgroup memory a kernel needs for the sums of a continuum and of the normal matrix.
 pub(super) fn workgroup_bytes(columns: &[usize], terms: usize) -> u32 {
     let totals = of_continuum(terms) + of_normal(unique(columns).len(), terms);
     4 * (CHUNK * (LANES + 1) + totals) as u32
 }
 
-/// Fails where a workgroup has no room for so many.
+/// Fails if `size`, the number of `what`, is larger than a GPU's workgroup has room for.
 pub(super) fn check_size(what: &str, size: usize) -> Result<()> {
     if size > MAX_SIZE {
         return Err(Error::Model(format!("{size} {what}: a GPU takes at most {MAX_SIZE}")));
@@ -62,7 +61,7 @@ pub(super) fn check_size(what: &str, size: usize) -> Result<()> {
     Ok(())
 }
 
-/// Returns the parameters of the tangent rows, each once.
+/// Returns the distinct parameters of the tangent rows, in ascending order.
 fn unique(columns: &[usize]) -> Vec<usize> {
     let mut unique = columns.to_vec();
     unique.sort_unstable();
@@ -70,7 +69,8 @@ fn unique(columns: &[usize]) -> Vec<usize> {
     unique
 }
 
-/// Declares UNIQUE, PARAMETER_OF and, for each parameter, the sum of its tangent rows at a pixel. Returns UNIQUE.
+/// Adds WGSL for the sum of each parameter's tangent rows at a pixel, and returns the number of parameters, UNIQUE. It
+/// declares PARAMETER_OF, too.
 pub(super) fn declare_tangents(constants: &mut Constants, columns: &[usize]) -> Result<usize> {
     let unique = unique(columns);
     check_size("parameters of an arm", unique.len())?;

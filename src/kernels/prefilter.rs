@@ -88,7 +88,7 @@ struct MemberRows<'a, R> {
 }
 
 impl<R: Real> MemberRows<'_, R> {
-    /// Computes the coefficients with the widest vectors that the machine has.
+    /// Computes the spline coefficients of one member's rows, with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }
@@ -132,9 +132,9 @@ fn edge<R: Real>(input: &[R], j: usize, taps: &[R; REACH + 1]) -> R {
 /// Pixels that are worked on together, so that what is between stays in the cache.
 const BLOCK: usize = 1024;
 
-/// Computes the pixels that have `REACH` others on both sides; `output[0]` is pixel `REACH` of `input`. With z = √3 − 2
-/// and S a shift by one pixel, Σ z^k S^k over k = 0…11 is (1 + z S) (1 + z² S²) (1 + z⁴ S⁴ + z⁸ S⁸): a few sums to each
-/// side instead of twelve.
+/// Computes the spline coefficients of the pixels with `REACH` others on both sides. `output[0]` is pixel `REACH` of
+/// `input`. With z = √3 − 2 and S a shift by one pixel, Σ z^k S^k over k = 0…11 is (1 + z S) (1 + z² S²) (1 + z⁴ S⁴ +
+/// z⁸ S⁸): a few sums to each side instead of twelve.
 #[inline(always)]
 fn interior<R: Real>(input: &[R], output: &mut [R]) {
     const MOST: usize = BLOCK + 2 * REACH;
@@ -160,7 +160,7 @@ fn interior<R: Real>(input: &[R], output: &mut [R]) {
     }
 }
 
-/// Sets out = a + z b.
+/// Sets each element of `out` to a + z b.
 #[inline(always)]
 fn chain<R: Real>(a: &[R], b: &[R], z: R, out: &mut [R]) {
     for ((out, a), b) in out.iter_mut().zip(a).zip(b) {

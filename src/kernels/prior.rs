@@ -101,7 +101,7 @@ impl Kernel for Prior {
     }
 }
 
-/// Resets `sums` and adds the rows of the priors and the hulls of one spectrum at the point `u`.
+/// Resets `sums`, then adds the penalties of a spectrum's priors and of hulls around labels at the point `u`.
 pub fn prior(
     stage: &Prior,
     parameters: &[Parameter],
@@ -128,7 +128,7 @@ pub fn prior(
     }
 }
 
-/// Adds the row of a hull, if the point `u` is outside it.
+/// Adds the penalty of a hull to the sums, with its derivatives, if the labels at `u` are outside it.
 fn add_hull(hull: &HullRow, weight: f64, parameters: &[Parameter], u: &[f64], sums: &mut Sums) {
     let z: Vec<(f64, f64)> = hull.labels.iter().map(|label| scaled(label, parameters, u)).collect();
     let (mut distance, mut normal) = (f64::NEG_INFINITY, &hull.facets[..0]);

@@ -60,7 +60,7 @@ impl Kernel for Product {
 }
 
 impl Product {
-    /// Returns whether input and weight are f16.
+    /// Returns whether the product's input and weights are f16 numbers.
     pub(crate) fn is_of_halves(&self, declared: Declared<'_>) -> bool {
         declared.block(self.weight).kind == Kind::Half
     }
@@ -93,13 +93,13 @@ pub struct Products {
 
 #[cfg(feature = "gpu")]
 impl Products {
-    /// Returns how a product is computed.
+    /// Returns which kernel computes a product: that of f16 numbers or that of f32 ones.
     pub(crate) fn of(self, declared: Declared<'_>, product: &Product) -> Variant {
         if product.is_of_halves(declared) { self.halves } else { self.full }
     }
 
-    /// Returns whether the kernel of a product can activate what it makes: it sees all rows of whole members, which
-    /// nearly fill its tile.
+    /// Returns whether a product's kernel may activate its results. It sees all rows of whole members, which nearly
+    /// fill its tile.
     pub(crate) fn activate(self, declared: Declared<'_>, product: &Product) -> bool {
         let Variant::Tiles { y, .. } = self.of(declared, product) else { return false };
         let tile = 8 * y as usize;
@@ -109,7 +109,7 @@ impl Products {
 
 #[cfg(feature = "gpu")]
 impl Product {
-    /// Returns the shader of the product, or of one that leaves room for its layer's activation.
+    /// Returns the shader of the matrix product, with a place for its layer's activation if `activates`.
     pub(crate) fn product_shader(&self, context: &ShaderContext<'_>, activates: bool) -> Result<Shader> {
         let halves = self.is_of_halves(context.declared);
         let step = if halves { 16 } else { 4 };
@@ -146,7 +146,7 @@ impl Product {
         Dispatch { numerator: self.rows as u32, denominator: height, y, ..Dispatch::WORKGROUPS }
     }
 
-    /// Starts the shader of a variant, with the constants and the dispatch that it alone has.
+    /// Starts the shader of a way to compute the product (`variant`), with the constants and the dispatch that it has.
     fn start_variant(&self, context: &ShaderContext<'_>, variant: Variant, activates: bool) -> Shader {
         let rows = self.rows as u32;
         let sized = |height, width| self.dispatch_tiles(height, width);

@@ -37,7 +37,8 @@ pub struct Resample {
 }
 
 impl Resample {
-    /// Returns the number of rows of the output.
+    /// Returns the number of rows of the output: those of the input, and one for a derivative by velocity if it is
+    /// fitted.
     pub fn output_rows(&self) -> usize {
         self.rows + usize::from(self.derivatives && matches!(self.velocity, Velocity::Parameter(_)))
     }
@@ -122,7 +123,7 @@ struct Chunk<R> {
     slope: Weights<R>,
 }
 
-/// Returns atanh(v/c) and its derivative by v.
+/// Returns atanh(v/c), the shift in ln λ at the velocity v in km/s, and its derivative by v.
 fn doppler(v: f64) -> (f64, f64) {
     let beta = v / LIGHT;
     let square = beta * beta;
@@ -130,7 +131,7 @@ fn doppler(v: f64) -> (f64, f64) {
 }
 
 impl<R: Real> MemberRows<'_, R> {
-    /// Resamples the rows with the widest vectors that the machine has.
+    /// Resamples one member's rows to the observed pixels, with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }
@@ -202,8 +203,8 @@ fn pick<T>(condition: bool, yes: T, no: T) -> T {
 }
 
 impl<R: Real> Chunk<R> {
-    /// Fills the taps of a whole chunk inside one segment, with cubic splines: none masked, none at an edge. `false`
-    /// where it is not so. The same bits as [`fill`](Self::fill).
+    /// Fills the taps of a chunk of cubic splines that is whole and inside one segment; else returns `false`, undone.
+    /// The same bits as [`fill`](Self::fill).
     #[inline(always)]
     fn fill_inside(&mut self, index: &[i32], fraction: &[R], shifts: &[Shift<R>]) -> bool {
         let (Ok(index), Ok(position)) = (<&[i32; CHUNK]>::try_from(index), <&[R; CHUNK]>::try_from(fraction)) else {
@@ -232,7 +233,8 @@ impl<R: Real> Chunk<R> {
         true
     }
 
-    /// Fills the taps of at most a chunk of pixels. `index` as the model packs it, segment and pixel, or −1.
+    /// Computes which input pixels each pixel of at most a chunk reads (its taps), and with which weights. `index` as
+    /// the model packs it, segment and pixel, or −1.
     #[inline(always)]
     fn fill(&mut self, index: &[i32], fraction: &[R], shifts: &[Shift<R>], interpolation: Interpolation) {
         let mut packed = [-1i32; CHUNK];
@@ -335,7 +337,7 @@ struct Cubic<R> {
 }
 
 impl<R: Real> Cubic<R> {
-    /// Returns the constants in this precision.
+    /// Returns the constants of cubic splines in this precision.
     #[inline(always)]
     fn new() -> Cubic<R> {
         let [sixth, two, three, four, six, nine, twelve] = [1.0 / 6.0, 2.0, 3.0, 4.0, 6.0, 9.0, 12.0].map(R::of);

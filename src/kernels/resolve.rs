@@ -86,12 +86,12 @@ struct MemberRows<'a, R> {
 }
 
 impl<R: Real> MemberRows<'_, R> {
-    /// Applies the matrix to the rows with the widest vectors that the machine has.
+    /// Multiplies one member's rows by the banded resolution matrix, with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }
 
-    /// Computes one pixel near the ends, where the band is cut off.
+    /// Returns pixel j of the banded matrix times `input`, near an end, where the band is cut off.
     #[inline(always)]
     fn edge(&self, input: &[R], j: usize) -> R {
         let half = self.diagonals / 2;

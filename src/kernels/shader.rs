@@ -25,12 +25,12 @@ impl<'a> ShaderContext<'a> {
         self.declared.parameters
     }
 
-    /// Returns the buffer of an id.
+    /// Returns the recording's declaration of the buffer with this id.
     pub fn block(&self, id: BufferId) -> &'a Buffer {
         self.declared.block(id)
     }
 
-    /// Starts a shader of this population.
+    /// Starts a shader of the WGSL `text`, with this population's constants; other bindings are to be added.
     pub fn start(&self, stem: &'static str, text: &'static str, dispatch: Dispatch) -> Shader {
         Shader::new(stem, text, self.layout.clone(), dispatch)
     }
@@ -80,7 +80,7 @@ impl Dispatch {
     /// A workgroup a member.
     pub const WORKGROUPS: Dispatch = Dispatch { numerator: 1, denominator: 1, y: 1, z: 1, of_all: false };
 
-    /// Returns the dispatch of one workgroup per 64 pixels of a member.
+    /// Returns a dispatch of one workgroup per 64 pixels, for each member.
     pub fn pixels(pixels: usize) -> Dispatch {
         Dispatch { y: pixels.div_ceil(64) as u32, ..Dispatch::WORKGROUPS }
     }
@@ -106,7 +106,7 @@ pub struct Shader {
 }
 
 impl Shader {
-    /// Starts the shader `stem`, bound to the list of members, after the constants of its population.
+    /// Starts the shader `stem` of the WGSL `text`, with these constants and the list of members as its first binding.
     pub fn new(stem: &'static str, text: &'static str, constants: Constants, dispatch: Dispatch) -> Shader {
         let mut shader = Shader {
             stem,
@@ -122,7 +122,7 @@ impl Shader {
         shader
     }
 
-    /// Declares the next binding.
+    /// Declares the next binding, a WGSL storage array called `name`, writable if `write`.
     pub fn bind(&mut self, name: &str, element: &str, target: Target, write: bool) {
         let access = if write { "read_write" } else { "read" };
         let number = self.bindings.len();
@@ -153,7 +153,7 @@ impl Shader {
         self.constants.line(&format!("fn {name}_base(position: u32, spectrum: u32) -> u32 {{ return {start}; }}"));
     }
 
-    /// Returns the complete WGSL source, with the file and line that each of its lines comes from.
+    /// Returns the complete WGSL source, which knows the file and line that each of its lines comes from.
     pub fn source(&self) -> Source {
         Source::join(&self.constants, self.stem, self.text, &self.uses, self.user.as_ref())
     }

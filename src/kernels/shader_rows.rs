@@ -13,7 +13,7 @@ pub(super) struct StoredRows {
     pub pixels: usize,
 }
 
-/// Binds the buffer, and declares `row_R(place)` of each row, after a `look_at`.
+/// Binds a buffer of rows, and adds WGSL functions `row_R(place)`, the value of row R at a pixel, after a `look_at`.
 pub(super) fn declare_stored_rows(shader: &mut Shader, context: &ShaderContext<'_>, stored: StoredRows) {
     shader.uses.push("stored_rows");
     shader.block(context, "model", "f32", stored.buffer, false);
@@ -23,7 +23,8 @@ pub(super) fn declare_stored_rows(shader: &mut Shader, context: &ShaderContext<'
     }
 }
 
-/// Binds the buffers of a resampling, and declares `row_R(place)` of each row, after a `look_at`.
+/// Binds a resampling's buffers, and adds WGSL functions `row_R(place)`, which resample row R at a pixel. A `look_at`
+/// comes before.
 pub(super) fn declare_resampled_rows(shader: &mut Shader, context: &ShaderContext<'_>, resample: &Resample) {
     let (interpolation, taps) = match resample.interpolation {
         Interpolation::Cubic => ("cubic", 4),
@@ -61,7 +62,7 @@ pub(super) fn declare_resampled_rows(shader: &mut Shader, context: &ShaderContex
     declare_by_segment(constants, segments, "inverse_step", "f32", |constants, s| constants.literal(s.inverse_step));
 }
 
-/// Declares `fn NAME(segment: u32)`, which returns a value of each segment, of the WGSL type `kind`.
+/// Adds the WGSL function NAME(segment: u32), which returns a value of each segment, of the type `kind`.
 fn declare_by_segment(
     constants: &mut Constants,
     segments: &[Segment],

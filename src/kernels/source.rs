@@ -52,24 +52,24 @@ pub struct Constants {
 }
 
 impl Constants {
-    /// Adds a `u32` constant, which bounds of unrolled loops may name.
+    /// Adds a WGSL `u32` constant, which bounds of unrolled loops may name.
     pub fn unsigned(&mut self, name: &str, value: usize) {
         let _ = writeln!(self.text, "const {name}: u32 = {value}u;");
         self.unsigned.insert(name.to_owned(), value);
     }
 
-    /// Adds an `i32` constant.
+    /// Adds a WGSL `i32` constant.
     pub fn signed(&mut self, name: &str, value: i32) {
         let _ = writeln!(self.text, "const {name}: i32 = i32({value});");
     }
 
-    /// Adds an `f32` constant.
+    /// Adds a WGSL `f32` constant, rounded from f64.
     pub fn float(&mut self, name: &str, value: f64) {
         let literal = self.literal(value);
         let _ = writeln!(self.text, "const {name}: f32 = {literal};");
     }
 
-    /// Returns `value` as a WGSL literal, and remembers one that is not finite.
+    /// Returns `value` as a WGSL f32 literal, and remembers the first one that is not finite, as an error.
     pub fn literal(&mut self, value: f64) -> String {
         let narrow = value as f32;
         if !narrow.is_finite() {
@@ -78,7 +78,7 @@ impl Constants {
         format!("{narrow:?}f")
     }
 
-    /// Adds any declaration.
+    /// Appends a line of WGSL, which may be any declaration.
     pub fn line(&mut self, text: &str) {
         self.text.push_str(text);
         self.text.push('\n');
@@ -101,7 +101,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Joins the constants, shared files, `user` code and the kernel.
+    /// Joins the constants, the shared files in use, the `user` code and the kernel's text to one WGSL source.
     pub fn join(constants: &Constants, kernel: &str, text: &str, uses: &[&str], user: Option<&UserCode>) -> Source {
         let mut source = Source::default();
         let mut seen = HashSet::new();
@@ -124,7 +124,7 @@ impl Source {
         source
     }
 
-    /// Appends the shared files that the `//@use` lines of a text name.
+    /// Appends the shared files that the `//@use` lines of a text name, each one once.
     fn append_uses(&mut self, text: &str, constants: &Constants, seen: &mut HashSet<String>) {
         for names in text.lines().filter_map(|line| line.strip_prefix("//@use ")) {
             for name in names.split(',') {
@@ -159,7 +159,7 @@ impl Source {
         self.lines.iter().take_while(|(other, _)| other != file).count()
     }
 
-    /// Returns the file and the line of a line (from 1) of the joined text.
+    /// Returns, as `FILE:LINE`, where line number `line` (from 1) of the joined text comes from.
     pub fn locate(&self, line: usize) -> String {
         match self.lines.get(line.wrapping_sub(1)) {
             Some((file, line)) => format!("{file}:{line}"),
@@ -202,7 +202,7 @@ fn unroll(lines: &[Line], constants: &HashMap<String, usize>) -> Vec<Line> {
     out
 }
 
-/// Returns the index of the `//@end` of the block that begins at `start`.
+/// Returns the index of the `//@end` line of the loop that begins at line `start`; all lines' number if there is none.
 fn matching_end(lines: &[Line], start: usize) -> usize {
     let mut depth = 0;
     for (i, line) in lines.iter().enumerate().skip(start) {
@@ -219,7 +219,7 @@ fn matching_end(lines: &[Line], start: usize) -> usize {
     lines.len()
 }
 
-/// Evaluates a sum of numbers and names of constants.
+/// Evaluates a loop's bound, a sum of numbers and names of constants; unknown names count as 0.
 fn bound(text: &str, constants: &HashMap<String, usize>) -> usize {
     text.split('+').map(|term| term.parse().unwrap_or_else(|_| constants.get(term).copied().unwrap_or(0))).sum()
 }

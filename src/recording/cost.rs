@@ -6,15 +6,15 @@ use super::{Recording, Stage};
 use crate::buffers::{Cost, Work};
 
 impl Recording {
-    /// Returns the kind of work of the `number`-th stage: that of a network before its last product is hidden.
+    /// Returns the kind of work that profiles count stage `number` as: `Hidden` in a network before its last product.
     pub fn work_of(&self, number: usize) -> Work {
         let is_network = |stage: &&Stage| matches!(stage, Stage::Product(_) | Stage::Narrow(_) | Stage::Activate(_));
         let mut network = self.stages[number..].iter().take_while(is_network).skip(1);
         if network.any(|stage| matches!(stage, Stage::Product(_))) { Work::Hidden } else { self.stages[number].work() }
     }
 
-    /// Returns the work of a kernel that does these stages, which is that of the last one, and its cost. What passes
-    /// between the stages is neither written nor read, and nothing is read twice.
+    /// Returns the cost of one kernel that runs these stages, less what passes between them, and its kind of work. What
+    /// passes between the stages is neither written nor read, and nothing is read twice.
     pub fn cost_of_kernel(&self, stages: Range<usize>) -> (Work, Cost) {
         let work = self.work_of(stages.end - 1);
         let stages = &self.stages[stages];

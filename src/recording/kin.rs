@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 pub struct Kin(Mutex<Option<Weak<dyn Any + Send + Sync>>>);
 
 impl Kin {
-    /// Returns the data of another population, or else those that `make` makes.
+    /// Returns what populations of this recording share, or, where none holds it any more, what `make` makes.
     pub fn share<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let other = known.as_ref().and_then(Weak::upgrade).and_then(|other| other.downcast().ok());
@@ -22,7 +22,7 @@ impl Kin {
         })
     }
 
-    /// Returns how many have it.
+    /// Returns how many hold the shared data at present.
     #[cfg(test)]
     pub fn sharers(&self) -> usize {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map_or(0, Weak::strong_count)

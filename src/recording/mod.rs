@@ -26,7 +26,7 @@ pub enum Precision {
 crate::words::named!(Precision, "precision", ["f32" => F32, "f64" => F64, "mixed" => Mixed]);
 
 impl Precision {
-    /// Returns the precision of the last rounds.
+    /// Returns the precision in which results are computed: f32 for mixed precision, else the same.
     #[must_use]
     pub(crate) fn of_results(self) -> Precision {
         if self == Precision::Mixed { Precision::F32 } else { self }
@@ -52,14 +52,14 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Returns whether a last step may be taken without a look at where it ends: not where Poisson's likelihood may
-    /// have no value there.
+    /// Returns whether a last step may be taken without evaluating its end. Poisson's likelihood may have no value
+    /// there.
     pub fn trusts_steps(&self) -> bool {
         let trusts = |stage: &Stage| !matches!(stage, Stage::Estimate(stage) if !stage.estimator.trusts_last_step());
         self.stages.iter().all(trusts)
     }
 
-    /// Returns whether it has products of f16 numbers.
+    /// Returns whether any of the matrix products is of f16 numbers.
     #[cfg(feature = "gpu")]
     pub(crate) fn has_halves(&self) -> bool {
         let is_of_halves =
@@ -67,24 +67,24 @@ impl Recording {
         self.stages.iter().any(is_of_halves)
     }
 
-    /// Adds a buffer.
+    /// Declares a buffer without values, of `length` elements for each one of its scope, and returns its id.
     pub fn buffer(&mut self, name: impl Into<String>, scope: Scope, kind: Kind, length: usize) -> BufferId {
         self.buffers.push(Buffer { name: name.into(), scope, kind, length, values: None });
         BufferId(self.buffers.len() - 1)
     }
 
-    /// Adds a constant.
+    /// Adds a buffer of constant values, of 32-bit integers or floating-point numbers, and returns its id.
     pub fn constant(&mut self, name: impl Into<String>, values: Values) -> BufferId {
         let kind = if matches!(values, Values::I32(_)) { Kind::Index } else { Kind::Float };
         self.constant_of(kind, name, values)
     }
 
-    /// Adds a constant of floating-point numbers, of 16 bits.
+    /// Adds a buffer of constant values that are stored as f16 numbers, and returns its id.
     pub fn half_constant(&mut self, name: impl Into<String>, values: Values) -> BufferId {
         self.constant_of(Kind::Half, name, values)
     }
 
-    /// Adds a constant of the given kind, and returns its id.
+    /// Adds a buffer of constant values, stored as numbers of the given kind, and returns its id.
     fn constant_of(&mut self, kind: Kind, name: impl Into<String>, values: Values) -> BufferId {
         self.buffers.push(Buffer {
             name: name.into(),
@@ -96,12 +96,12 @@ impl Recording {
         BufferId(self.buffers.len() - 1)
     }
 
-    /// Returns the buffer of an id.
+    /// Returns the declaration of the buffer with this id.
     pub fn block(&self, id: BufferId) -> &Buffer {
         &self.buffers[id.0]
     }
 
-    /// Returns the parameters and buffers.
+    /// Returns the declared parameters and buffers, without the stages.
     pub fn declared(&self) -> Declared<'_> {
         Declared { parameters: &self.parameters, buffers: &self.buffers }
     }

@@ -15,14 +15,15 @@ pub struct Aligned<R> {
 }
 
 impl<R: Real> Aligned<R> {
-    /// Makes `length` elements of one value.
+    /// Makes `length` elements of one value, the first of which begins a cache line.
     pub fn new(length: usize, value: R) -> Aligned<R> {
         let mut all = Aligned { memory: Vec::new(), first: 0 };
         all.resize(length, value);
         all
     }
 
-    /// Changes the length. New elements have this value; the others may hold anything that lay there before.
+    /// Changes the number of elements; where the memory moves, the earlier ones may be shifted. New elements have this
+    /// value; the others may hold anything that lay there before.
     pub fn resize(&mut self, length: usize, value: R) {
         let spare = LINE / size_of::<R>();
         self.memory.resize(length + spare, value);

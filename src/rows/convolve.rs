@@ -19,17 +19,18 @@ pub struct Padded<R> {
 }
 
 impl<R: Real> Padded<R> {
-    /// Makes room for rows of `pixels` and kernels that reach `reach` pixels to either side.
+    /// Makes a row between zeros, with room for `pixels`, for kernels that reach `reach` pixels to either side.
     pub fn new(pixels: usize, reach: usize) -> Padded<R> {
         Padded { values: vec![R::ZERO; pixels.next_multiple_of(MOST_LANES) + 2 * reach], reach, pixels }
     }
 
-    /// Copies a row (pixels) between the zeros.
+    /// Copies a row (pixels) between the zeros, in place of the one before.
     pub fn set(&mut self, row: &[R]) {
         self.values[self.reach..self.reach + self.pixels].copy_from_slice(row);
     }
 
-    /// Convolves with the half kernel `weights` (k = 0…, at most `reach` + 1) into `output` (pixels).
+    /// Writes the row's convolution with a symmetric kernel, whose half is `weights`, into `output` (pixels). The first
+    /// weight is that of the centre; there are at most `reach` + 1.
     #[inline(always)]
     pub fn convolve<S: Simd>(&self, simd: S, weights: &[R], output: &mut [R]) {
         let lanes = VECTORS * R::lanes::<S>();
@@ -65,7 +66,7 @@ pub struct Convolve<'a, R> {
 }
 
 impl<R: Real> Convolve<'_, R> {
-    /// Convolves the rows with the widest vectors that the machine has.
+    /// Convolves several rows with one kernel, with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }

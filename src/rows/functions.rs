@@ -12,7 +12,7 @@ fn polynomial<const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
     coefficients.iter().fold(0.0, |sum, c| sum.mul_add(x, *c))
 }
 
-/// Returns x − k π/2 and k, by three parts of π/2 (Cody & Waite 1980): good to |x| = 1e4.
+/// Reduces the angle x: returns x − k π/2 and k, by three parts of π/2 (Cody & Waite 1980), good to |x| = 1e4.
 #[inline(always)]
 fn quadrant(x: f32) -> (f32, f32) {
     let k = (x * std::f32::consts::FRAC_2_PI + 0.5).floor();
@@ -21,7 +21,7 @@ fn quadrant(x: f32) -> (f32, f32) {
     (k.mul_add(-7.549_79e-8, r), k)
 }
 
-/// Returns the sine of r, turned by `k` quarters.
+/// Returns sin(r + k π/2), for |r| up to about π/4 and a whole number `k`.
 #[inline(always)]
 fn turned(r: f32, k: f32) -> f32 {
     let z = r * r;
@@ -33,27 +33,27 @@ fn turned(r: f32, k: f32) -> f32 {
     if quarter >= 2.0 { -value } else { value }
 }
 
-/// Returns the sine.
+/// Returns the sine of x in radians.
 #[inline(always)]
 pub fn sin(x: f32) -> f32 {
     let (r, k) = quadrant(x);
     turned(r, k)
 }
 
-/// Returns the cosine.
+/// Returns the cosine of x in radians.
 #[inline(always)]
 pub fn cos(x: f32) -> f32 {
     let (r, k) = quadrant(x);
     turned(r, k + 1.0)
 }
 
-/// Returns the tangent.
+/// Returns the tangent of x in radians.
 #[inline(always)]
 pub fn tan(x: f32) -> f32 {
     sin(x) / cos(x)
 }
 
-/// Returns the arc tangent.
+/// Returns the arc tangent of x, in radians.
 #[inline(always)]
 pub fn atan(x: f32) -> f32 {
     let a = x.abs();
@@ -67,7 +67,7 @@ pub fn atan(x: f32) -> f32 {
     value.copysign(x)
 }
 
-/// Returns the angle of (x, y).
+/// Returns the angle of the point (x, y) in radians, −π to π.
 #[inline(always)]
 pub fn atan2(y: f32, x: f32) -> f32 {
     let half_turn = if y < 0.0 { -PI } else { PI };
@@ -83,7 +83,7 @@ fn asin_near(x: f32, z: f32) -> f32 {
     (p * z).mul_add(x, x)
 }
 
-/// Returns the arc sine; NaN for |x| > 1.
+/// Returns the arc sine of x, in radians; NaN for |x| > 1.
 #[inline(always)]
 pub fn asin(x: f32) -> f32 {
     let a = x.abs();
@@ -95,7 +95,7 @@ pub fn asin(x: f32) -> f32 {
     value.copysign(x)
 }
 
-/// Returns the arc cosine; NaN for |x| > 1.
+/// Returns the arc cosine of x, in radians; NaN for |x| > 1.
 #[inline(always)]
 pub fn acos(x: f32) -> f32 {
     let a = x.abs();
@@ -112,7 +112,7 @@ pub fn exp(x: f32) -> f32 {
     if x < -87.0 { 0.0 } else { value }
 }
 
-/// Returns the hyperbolic sine, by a polynomial for |x| < 1, where exponentials would cancel.
+/// Returns the hyperbolic sine of x, by a polynomial for |x| < 1, where exponentials would cancel.
 #[inline(always)]
 pub fn sinh(x: f32) -> f32 {
     let a = x.abs();
@@ -123,7 +123,7 @@ pub fn sinh(x: f32) -> f32 {
     value.copysign(x)
 }
 
-/// Returns the hyperbolic cosine.
+/// Returns the hyperbolic cosine of x.
 #[inline(always)]
 pub fn cosh(x: f32) -> f32 {
     let e = exp(x.abs());
@@ -167,19 +167,19 @@ pub fn ln_near(f: f32, e: f32) -> f32 {
     (f + tail) + e * 0.693_359_4
 }
 
-/// Returns the logarithm to base 10.
+/// Returns the logarithm of x to base 10.
 #[inline(always)]
 pub fn log10(x: f32) -> f32 {
     LOG10_E * ln(x)
 }
 
-/// Returns the logarithm to base 2.
+/// Returns the logarithm of x to base 2.
 #[inline(always)]
 pub fn log2(x: f32) -> f32 {
     LOG2_E * ln(x)
 }
 
-/// Returns the cube root, by one Newton step after a logarithm.
+/// Returns the cube root of x, by one Newton step after a logarithm.
 #[inline(always)]
 pub fn cbrt(x: f32) -> f32 {
     let a = x.abs();
@@ -224,7 +224,7 @@ fn erfc_ratio(x: f32) -> f32 {
     q * value
 }
 
-/// Returns erf x for |x| < 1.
+/// Returns the error function of x for |x| < 1.
 #[inline(always)]
 fn erf_near(x: f32) -> f32 {
     let coefficients = [
@@ -239,7 +239,7 @@ fn erf_near(x: f32) -> f32 {
     x * polynomial(x * x, coefficients)
 }
 
-/// Returns the error function.
+/// Returns the error function of x.
 #[inline(always)]
 pub fn erf(x: f32) -> f32 {
     let a = x.abs();
@@ -249,7 +249,7 @@ pub fn erf(x: f32) -> f32 {
     if x.is_nan() { x } else { value }
 }
 
-/// Returns erfc x; 0 above 9, where the range of f32 ends.
+/// Returns 1 − erf x; 0 above 9, where the range of f32 ends.
 #[inline(always)]
 pub fn erfc(x: f32) -> f32 {
     let a = x.abs().clamp(1.0, 9.0);
@@ -262,7 +262,7 @@ pub fn erfc(x: f32) -> f32 {
     if x.is_nan() { x } else { value }
 }
 
-/// Returns x^y, to about 1e-7 (1 + |y ln x|) relatively. Negative x takes whole y.
+/// Returns x^y, with a relative error of about 1e-7 (1 + |y ln x|). Negative x takes whole y.
 #[inline(always)]
 pub fn pow(x: f32, y: f32) -> f32 {
     let value = exp(y * ln(x.abs()));

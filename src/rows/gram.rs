@@ -24,12 +24,12 @@ pub struct Gram<R> {
 }
 
 impl<R: Real> Gram<R> {
-    /// Sums of so many rows. They begin at zero.
+    /// Makes zero sums of products of `rows` rows with one another; those among the first `skip` rows may be left out.
     pub fn new(rows: usize, skip: usize) -> Gram<R> {
         Gram::in_memory(Aligned::default(), rows, skip)
     }
 
-    /// Makes the sums in the memory of earlier ones, because allocating and clearing it costs as much as a tenth of the
+    /// Makes zero sums in the memory of earlier ones. Allocating and clearing it costs as much as a tenth of the
     /// products.
     pub fn in_memory(mut block: Aligned<R>, rows: usize, skip: usize) -> Gram<R> {
         let padded = rows.next_multiple_of(SIDE);
@@ -38,23 +38,24 @@ impl<R: Real> Gram<R> {
         Gram { rows, skip, sums: vec![0.0; packed_length(padded)], block }
     }
 
-    /// Returns the memory of the block.
+    /// Returns the memory of the block, for [`in_memory`](Gram::in_memory).
     pub fn into_memory(self) -> Aligned<R> {
         self.block
     }
 
-    /// Returns row `i` of the block to be added next.
+    /// Returns row `i` of the block of pixels, to be filled before [`add`](Gram::add).
     #[inline(always)]
     pub fn row(&mut self, i: usize) -> &mut [R] {
         &mut self.block[i * BLOCK..][..BLOCK]
     }
 
-    /// Returns Σ row_i row_j.
+    /// Returns Σ row_i row_j over all pixels that have been added.
     pub fn sum(&self, i: usize, j: usize) -> f64 {
         self.sums[packed_index(i, j)]
     }
 
-    /// Adds the first `count` pixels of the block; some after them are set to zero.
+    /// Adds the products of the rows at the first `count` pixels of the block to the sums. Some pixels after them are
+    /// set to zero.
     #[inline(always)]
     pub fn add<S: Simd>(&mut self, simd: S, count: usize) {
         let vectors = count.div_ceil(R::lanes::<S>());

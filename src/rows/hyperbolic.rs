@@ -34,7 +34,7 @@ pub fn log1p(x: f32) -> f32 {
     if x > -0.292_893_2 && x < 0.414_213_57 { near } else { far }
 }
 
-/// Returns the inverse hyperbolic sine.
+/// Returns the inverse hyperbolic sine of x.
 #[inline(always)]
 pub fn asinh(x: f32) -> f32 {
     let a = x.abs();
@@ -44,7 +44,7 @@ pub fn asinh(x: f32) -> f32 {
     value.copysign(x)
 }
 
-/// Returns acosh x; NaN below 1.
+/// Returns the inverse hyperbolic cosine of x; NaN below 1.
 #[inline(always)]
 pub fn acosh(x: f32) -> f32 {
     let t = x - 1.0;
@@ -53,7 +53,7 @@ pub fn acosh(x: f32) -> f32 {
     if x < 1.0 { f32::NAN } else { value }
 }
 
-/// Returns atanh x; ±∞ at ±1, NaN beyond.
+/// Returns the inverse hyperbolic tangent of x; ±∞ at ±1, NaN beyond.
 #[inline(always)]
 pub fn atanh(x: f32) -> f32 {
     let a = x.abs();

@@ -28,7 +28,7 @@ use pulp::Simd;
 
 use values::Values;
 
-/// Returns the index at which a grid is not finite, positive and strictly increasing, and the reason; `None` if it is.
+/// Returns where and why a grid in Å is not finite, positive and strictly increasing; `None` if it is.
 pub fn bad_wavelength(grid: &[f64]) -> Option<(usize, String)> {
     let mut previous = 0.0;
     for (index, &value) in grid.iter().enumerate() {
@@ -99,7 +99,7 @@ pub trait Real:
 
     /// A register's worth of these, where autovectorised loops are not enough.
     type Vector<S: Simd>: Copy;
-    /// Returns the number of elements in a vector register.
+    /// Returns how many numbers of this precision a vector register of the instruction set S holds.
     fn lanes<S: Simd>() -> usize {
         size_of::<Self::Vector<S>>() / size_of::<Self>()
     }

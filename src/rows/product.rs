@@ -37,7 +37,7 @@ pub struct Packed<R> {
 }
 
 impl<R: Real> Packed<R> {
-    /// Packs a row-major matrix (inner, columns).
+    /// Packs a row-major matrix (inner, columns) into panels of columns, as products read it.
     pub fn new(matrix: &[R], inner: usize, columns: usize) -> Packed<R> {
         let mut packed = Packed::zeros(inner, columns);
         for (p, panel) in packed.rows.chunks_exact_mut(inner.max(1)).enumerate() {
@@ -51,7 +51,7 @@ impl<R: Real> Packed<R> {
         packed
     }
 
-    /// Packs the transpose of a row-major matrix (columns, inner).
+    /// Packs the transpose of a row-major matrix (columns, inner) into panels, as products read it.
     pub fn transposed(matrix: &[R], columns: usize, inner: usize) -> Packed<R> {
         let mut packed = Packed::zeros(inner, columns);
         let lines = matrix[..columns * inner].chunks(LINE * inner.max(1));
@@ -105,7 +105,7 @@ pub struct MatrixProduct<'a, R> {
 }
 
 impl<R: Real> MatrixProduct<'_, R> {
-    /// Computes the product.
+    /// Computes `output` = `input` times the packed matrix, or adds that to `output` if `accumulate`.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }
@@ -132,7 +132,7 @@ struct Panel<'a, R> {
 }
 
 impl<R: Real> MatrixProduct<'_, R> {
-    /// Computes the product, `N` rows against `V` vectors of columns at a time.
+    /// Computes the matrix product, `N` rows against `V` vectors of columns at a time.
     #[inline(always)]
     fn panels<S: Simd, const N: usize, const V: usize>(self, simd: S) {
         let MatrixProduct { input, packed: &Packed { rows: ref packed, inner, columns }, output, accumulate } = self;

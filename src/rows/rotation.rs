@@ -9,7 +9,7 @@ use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, PI};
 
 const LIMB_DARKENING: f64 = 0.6;
 
-/// Returns C₁ and C₂ of K(x) = C₁ √(1−x²) + C₂ (1−x²).
+/// Returns C₁ and C₂ of the rotation profile K(x) = C₁ √(1−x²) + C₂ (1−x²), which have limb darkening.
 pub const fn profile() -> (f64, f64) {
     let norm = PI * (1.0 - LIMB_DARKENING / 3.0);
     (2.0 * (1.0 - LIMB_DARKENING) / norm, FRAC_PI_2 * LIMB_DARKENING / norm)
@@ -30,7 +30,8 @@ pub struct RotationKernel {
 }
 
 impl RotationKernel {
-    /// Computes the kernel of a radius in pixels; below 0 nothing rotates: weight 1 and derivatives 0.
+    /// Computes the weights, and their derivatives, of rotation by a radius in pixels. Below 0 nothing rotates: weight
+    /// 1 and derivatives 0.
     pub fn new(radius: f64) -> RotationKernel {
         if radius < 0.0 || radius.is_nan() {
             return RotationKernel { weights: vec![1.0, 0.0], slopes: vec![0.0, 0.0] };

@@ -31,13 +31,13 @@ pub struct Correlate<'a> {
     pub shifts: usize,
 }
 
-/// Shifts are padded to this.
+/// Returns the number of shifts rounded up to that to which they are padded.
 pub const fn padded_shifts(shifts: usize) -> usize {
     shifts.next_multiple_of(WIDEST)
 }
 
 impl Correlate<'_> {
-    /// Computes the correlations with the widest vectors that the machine has.
+    /// Computes the correlations of all rows at all shifts, with the widest vectors that the machine has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }

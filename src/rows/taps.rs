@@ -39,12 +39,12 @@ enum Window {
 }
 
 impl Places {
-    /// Makes places that all read from element 0, each pixel on its own.
+    /// Makes places at which every pixel reads from element 0, each on its own.
     pub fn new() -> Places {
         Places { base: [0; CHUNK], lanes: lanes(), window: [Window::Apart; CHUNK / FEWEST] }
     }
 
-    /// Looks, once for all rows of `length` elements, how far apart pixels read that are worked on together.
+    /// Chooses, once for all rows of `length` elements, how each group of neighbouring pixels reads its elements.
     #[inline(always)]
     pub fn settle(&mut self, length: usize) {
         match self.lanes {
@@ -53,7 +53,7 @@ impl Places {
         }
     }
 
-    /// Chooses the window of each group of LANES pixels from the elements at which they read.
+    /// Chooses how each group of LANES pixels reads, by how far apart the elements are that it needs.
     #[inline(always)]
     fn settle_in<const LANES: usize>(&mut self, length: usize) {
         for (window, base) in self.window.iter_mut().zip(self.base.as_chunks::<LANES>().0) {
@@ -73,7 +73,7 @@ impl Places {
     }
 }
 
-/// Returns the number of f32 in the widest vectors.
+/// Returns how many f32 the machine's widest vectors hold.
 fn lanes() -> usize {
     #[cfg(target_arch = "x86_64")]
     if pulp::x86::V4::try_new().is_some() {

@@ -1,17 +1,17 @@
 //! Small symmetric matrices, packed: the lower triangle by rows, element (i, j ≤ i) at i (i + 1) / 2 + j.
 
-/// Returns the number of elements of a packed n × n triangle.
+/// Returns the number of elements of a packed n × n triangle, n (n + 1) / 2.
 pub const fn packed_length(n: usize) -> usize {
     n * (n + 1) / 2
 }
 
-/// Returns the place of element (i, j), which is also that of (j, i).
+/// Returns the place of element (i, j) in a packed triangle, which is also that of (j, i).
 pub const fn packed_index(i: usize, j: usize) -> usize {
     if i >= j { i * (i + 1) / 2 + j } else { j * (j + 1) / 2 + i }
 }
 
-/// Computes the Cholesky factor L of a packed matrix in place; `false` when a pivot is not positive (the matrix is then
-/// overwritten in part).
+/// Replaces a packed symmetric matrix by its Cholesky factor L; `false` when a pivot is not positive. The matrix is
+/// then overwritten in part.
 #[must_use]
 pub fn cholesky(matrix: &mut [f64], n: usize) -> bool {
     for i in 0..n {
@@ -32,7 +32,7 @@ pub fn cholesky(matrix: &mut [f64], n: usize) -> bool {
     true
 }
 
-/// Solves L x = b in place.
+/// Solves L x = b in place for a packed lower triangle L; `x` has b, and gets the solution.
 pub fn solve_lower(factor: &[f64], x: &mut [f64]) {
     for i in 0..x.len() {
         let mut sum = x[i];
@@ -43,7 +43,7 @@ pub fn solve_lower(factor: &[f64], x: &mut [f64]) {
     }
 }
 
-/// Solves Lᵀ x = b in place.
+/// Solves Lᵀ x = b in place for a packed lower triangle L; `x` has b, and gets the solution.
 pub fn solve_upper(factor: &[f64], x: &mut [f64]) {
     for i in (0..x.len()).rev() {
         let mut sum = x[i];

@@ -14,7 +14,7 @@ pub enum Values {
 }
 
 impl Values {
-    /// Returns the number of elements.
+    /// Returns the number of elements of the array.
     pub fn len(&self) -> usize {
         match self {
             Values::F32(v) => v.len(),
@@ -23,12 +23,12 @@ impl Values {
         }
     }
 
-    /// Returns whether there are no elements.
+    /// Returns whether the array has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the number of bytes.
+    /// Returns the size of the array's elements in bytes.
     pub fn bytes(&self) -> usize {
         if matches!(self, Values::F64(_)) { 8 * self.len() } else { 4 * self.len() }
     }

@@ -48,7 +48,7 @@ pub fn exp_f32s<S: Simd, const W: usize, const BELOW: bool>(simd: S, x: [S::f32s
     out
 }
 
-/// Returns e^x of each element, computed one by one.
+/// Returns e^x of each element of a vector, computed one by one.
 #[inline(always)]
 pub fn exp_f64s<S: Simd>(x: S::f64s) -> S::f64s {
     let mut value = [x];

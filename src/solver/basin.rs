@@ -34,7 +34,8 @@ pub struct Point<'a> {
     pub normal_matrix: &'a [f64],
 }
 
-/// Returns whether the quadratic model at `better` tells the cost at `other` and its slope along the line between them.
+/// Returns whether two points lie around one minimum: the quadratic model at `better` predicts cost and slope at
+/// `other`.
 pub fn same_basin(better: Point, other: Point) -> bool {
     let count = better.parameters.len();
     let delta = |p: usize| other.parameters[p] - better.parameters[p];
@@ -52,7 +53,7 @@ pub fn same_basin(better: Point, other: Point) -> bool {
     cost_error.abs() <= allowed && slope_error.abs() <= allowed
 }
 
-/// Returns whether a step from `other` to `trial`, which predicts that the cost falls by `promise`, leads to `better`.
+/// Returns whether the step from `other` to `trial`, predicted to gain `promise`, ends near `better` and about as low.
 ///
 /// Distances are measured by the normal matrix at `better`.
 pub fn leads_to(better: Point, other: Point, trial: &[f64], promise: f64) -> bool {
@@ -61,15 +62,15 @@ pub fn leads_to(better: Point, other: Point, trial: &[f64], promise: f64) -> boo
     is_near && promise >= LEAST_PROMISE * rise && promise <= rise
 }
 
-/// Returns whether the Gauss–Newton step at `other` leads to `better`, which may still fall a little.
+/// Returns whether the undamped Gauss–Newton step from `other` leads to `better`, which may still fall a little.
 pub fn points_at(better: Point, other: Point) -> bool {
     let rise = other.cost - better.cost;
     let step = step_to(better, other).filter(|(_, promise)| *promise <= (1.0 + SETTLED) * rise);
     step.is_some_and(|(end, promise)| leads_to(better, other, &end, promise.min(rise)))
 }
 
-/// Returns the end of the Gauss–Newton step at `from` and the reduction that it predicts. Only the parameters that
-/// differ at `to` move (some may be held). `None` where the step is undetermined.
+/// Returns the end of the Gauss–Newton step from `from` and its predicted gain; `None` where the step is undetermined.
+/// Only the parameters that differ at `to` move (some may be held).
 fn step_to(to: Point, from: Point) -> Option<(Vec<f64>, f64)> {
     let moved: Vec<usize> = (0..from.parameters.len()).filter(|&p| from.parameters[p] != to.parameters[p]).collect();
     let mut matrix = vec![0.0; packed_length(moved.len())];
@@ -93,7 +94,7 @@ fn step_to(to: Point, from: Point) -> Option<(Vec<f64>, f64)> {
     Some((end, promise))
 }
 
-/// Returns the squared distance δᵀAδ, in units of the squared errors.
+/// Returns δᵀAδ, with δ the way from `from` to `to` and A the normal matrix at `from`: a squared distance in errors.
 fn squared_distance(from: Point, to: &[f64]) -> f64 {
     let delta = |p: usize| to[p] - from.parameters[p];
     let row = |p: usize| (0..to.len()).map(|q| from.normal_matrix[packed_index(p, q)] * delta(q)).sum::<f64>();

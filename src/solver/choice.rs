@@ -32,7 +32,7 @@ impl Solver {
         }
     }
 
-    /// Sets the rounds that a member may use, of each of the solver's parts.
+    /// Sets the largest number of rounds of a fit, the same for each part of a combined solver.
     #[must_use]
     pub fn with_max_rounds(mut self, max_rounds: u32) -> Solver {
         match &mut self {
@@ -45,7 +45,7 @@ impl Solver {
         self
     }
 
-    /// Lists the settings that make no sense.
+    /// Lists the settings that make no sense, with what is wrong with each; empty if all are valid.
     pub(crate) fn faults(&self) -> Vec<InvalidSetting> {
         match self {
             Solver::LevenbergMarquardt(lm) => lm.faults(),

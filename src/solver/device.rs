@@ -30,7 +30,7 @@ pub trait Device: Send + Sync {
         false
     }
 
-    /// Starts that are worth being in flight together: more would make a submission longer, and no faster.
+    /// Returns how many starts are worth running at once: more would make a submission longer, and no faster.
     fn enough(&self) -> usize {
         usize::MAX
     }
@@ -43,7 +43,7 @@ pub trait Device: Send + Sync {
     /// simplex takes the room of [`LANES`](super::simplex::LANES) members.
     fn population(&self, recording: Arc<Recording>, method: &Method, capacity: usize) -> Result<Box<dyn Population>>;
 
-    /// Opens the device again after a failure of its own, where that may help; `false` where there is nothing to open.
+    /// Opens the device again after a failure of its own, if that may help; `false` where there is nothing to open.
     /// What it has made before stays as it is.
     fn renew(&self, _failure: &Error) -> Result<bool> {
         Ok(false)
@@ -52,7 +52,7 @@ pub trait Device: Send + Sync {
     /// Sets how long the device may take to answer before it counts as lost.
     fn set_limit(&self, _limit: Duration) {}
 
-    /// Gets ready for whole fits of a tiny problem; `None` where the device makes none in this precision.
+    /// Returns a solver that runs each small fit whole on the device; `None` where it has none in this precision.
     fn whole(&self, _whole: Whole) -> Result<Option<Box<dyn WholeFits>>> {
         Ok(None)
     }
@@ -84,10 +84,10 @@ pub trait Population: Send {
     /// Reads the outcomes of the starts in these slots.
     fn read<'a>(&'a mut self, starts: &'a [usize]) -> Pending<'a, Vec<Outcome>>;
 
-    /// Measures from now on where the time goes. No bit of the outcomes changes.
+    /// Records in the meter, from now on, where the population's time goes. No bit of the outcomes changes.
     fn measure(&mut self, _meter: Arc<Meter>) {}
 
-    /// Replaces all members and spectra, in the order of the batch.
+    /// Replaces all members and spectra by those of the batch, in its order.
     fn load<'a>(&'a mut self, batch: &'a Batch) -> Pending<'a, ()> {
         Box::pin(async move {
             self.clear();
@@ -100,7 +100,8 @@ pub trait Population: Send {
     /// and parity tests, before any of them sits out a round.
     fn inspect(&mut self, buffer: BufferId) -> Pending<'_, Vec<f64>>;
 
-    /// Returns several buffers as [`inspect`](Self::inspect) does; a device may run the stages once for them all.
+    /// Returns the contents of several buffers, as [`inspect`](Self::inspect) does; a device may run the stages once
+    /// for all.
     fn inspect_all<'a>(&'a mut self, buffers: &'a [BufferId]) -> Pending<'a, Vec<Vec<f64>>> {
         Box::pin(async move {
             let mut all = Vec::with_capacity(buffers.len());
@@ -135,12 +136,12 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Returns the number of members.
+    /// Returns the number of starts in the batch.
     pub fn members(&self) -> usize {
         self.group.len()
     }
 
-    /// Returns the first simplex of a member, if it has one of its own.
+    /// Returns the first simplex that a start of the batch brings along; `None` if it brings none.
     pub fn simplex(&self, member: usize) -> Option<&FirstSimplex> {
         self.simplices.get(member)?.as_ref()
     }
@@ -172,7 +173,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Returns the number of bytes that its numbers take.
+    /// Returns the number of bytes that the outcome's numbers take.
     pub fn bytes(&self) -> usize {
         8 * (5 + self.parameters.len() + self.gradient.len() + self.normal_matrix.len())
     }

@@ -19,17 +19,17 @@ pub struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// Returns the parameters that may move.
+    /// Returns the indices of the parameters whose bounds leave room to move.
     pub fn free(&self) -> Vec<usize> {
         (0..self.lower.len()).filter(|&p| self.lower[p] < self.upper[p]).collect()
     }
 
-    /// Returns the parameters that may move and do not lie at a bound.
+    /// Returns the indices of the parameters that lie strictly between their bounds at `point`.
     pub fn inside(&self, point: &[f64]) -> Vec<usize> {
         (0..point.len()).filter(|&p| self.lower[p] < point[p] && point[p] < self.upper[p]).collect()
     }
 
-    /// Moves a point into the bounds, parameter by parameter.
+    /// Moves a point in place into the bounds, parameter by parameter.
     pub fn clamp(&self, point: &mut [f64]) {
         for (x, (lower, upper)) in point.iter_mut().zip(self.lower.iter().zip(self.upper)) {
             *x = x.clamp(*lower, *upper);
@@ -41,14 +41,14 @@ impl Room<'_> {
         point.iter().zip(self.lower.iter().zip(self.upper)).all(|(x, (lower, upper))| lower <= x && x <= upper)
     }
 
-    /// Shortens a vector from `centre` to what a simplex may reach.
+    /// Scales `vector`, which begins at `centre`, so that no element is longer than an edge of a simplex may be.
     fn shorten(&self, centre: &[f64], vector: &mut [f64]) {
         let allowed = |x: f64| REACH * self.size * (LEAST_EDGE * x.abs()).max(1.0);
         let share = centre.iter().zip(&*vector).map(|(x, v)| v.abs() / allowed(*x)).fold(1.0, f64::max);
         vector.iter_mut().for_each(|x| *x /= share);
     }
 
-    /// Returns `centre` and a vertex along each edge, the other way where the box ends: (edges + 1, P).
+    /// Returns `centre` and the end of each edge from it, backwards where it would leave the bounds: (edges + 1, P).
     pub fn vertices(&self, centre: &[f64], edges: impl Iterator<Item = Vec<f64>>) -> Vec<f64> {
         let mut vertices = centre.to_vec();
         for mut edge in edges {
@@ -81,14 +81,13 @@ pub struct FirstVertices {
 }
 
 impl FirstVertices {
-    /// Returns whether the objective falls about as predicted, or by too little to judge.
+    /// Returns whether the objective fell (`reduction`) about as predicted, or the prediction was too small to judge.
     pub fn is_trusted(&self, reduction: f64) -> bool {
         reduction >= SUFFICIENT * self.promise - self.unit
     }
 }
 
-/// Returns vertices around the Gauss–Newton point of the start's linearisation; `None` where the normal matrix does not
-/// tell.
+/// Returns simplex vertices around the Gauss–Newton point of the start; `None` where the normal matrix gives none.
 ///
 /// With L Lᵀ the normal matrix and y = L⁻¹ g, the point is at L⁻ᵀ y from the start, and the edges are ρ L⁻ᵀ with
 /// ρ = max(|y| / 10, √unit): the noise changes the cost of a minimum by a `unit`.
@@ -113,7 +112,7 @@ pub fn first_vertices(at: &Linearisation<'_>, room: &Room<'_>, dof: Option<f64>)
     Some(FirstVertices { vertices: room.vertices(&centre, edges), promise, unit })
 }
 
-/// Returns the predicted reduction of the cost at a point, 2 gᵀs − sᵀA s with s the step there.
+/// Returns the cost reduction that the linearisation predicts at a point: 2 gᵀs − sᵀA s, with s the step there.
 fn promise(at: &Linearisation<'_>, point: &[f64]) -> f64 {
     let step: Vec<f64> = point.iter().zip(at.point).map(|(x, start)| x - start).collect();
     let slope: f64 = at.gradient.iter().zip(&step).map(|(g, s)| g * s).sum();

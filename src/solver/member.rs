@@ -27,7 +27,7 @@ pub enum Promise {
 }
 
 impl Promise {
-    /// Returns the reduction of any step; NaN where there has been none.
+    /// Returns the cost reduction predicted for the last step, whole or shortened; NaN where there has been none.
     pub fn reduction(self) -> f64 {
         match self {
             Promise::None => f64::NAN,
@@ -35,7 +35,7 @@ impl Promise {
         }
     }
 
-    /// Returns the reduction of a whole step.
+    /// Returns the cost reduction predicted for the last step if that was whole and gains; `None` otherwise.
     pub fn of_whole_step(self) -> Option<f64> {
         match self {
             Promise::Whole(reduction) if reduction > 0.0 => Some(reduction),
@@ -86,7 +86,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Makes a member that starts at `start` in a slot, for a spectrum of the batch.
+    /// Makes a member, one running fit, that begins at `start`, in a slot and for a spectrum of the batch.
     pub fn new(slot: usize, spectrum: usize, start: &[f64], damping: f64) -> Member {
         let sums = Sums::poisoned(start.len());
         Member {
@@ -108,22 +108,22 @@ impl Member {
         }
     }
 
-    /// Returns whether the member has not ended.
+    /// Returns whether the fit still runs: it has no final status and has not given way to another start.
     pub fn is_active(&self) -> bool {
         self.status.is_none() && self.gave_way.is_none()
     }
 
-    /// Returns whether the member does not take part in the next round.
+    /// Returns whether the member still runs but pauses in the next round.
     pub fn sits_out(&self) -> bool {
         self.is_active() && (1..=PAUSE).contains(&self.pause)
     }
 
-    /// Rounds since it entered, those that it sat out among them.
+    /// Returns the number of rounds since the member entered, those that it sat out among them.
     pub fn age(&self) -> u32 {
         self.rounds + self.pause.saturating_sub(1)
     }
 
-    /// Returns the accepted point.
+    /// Returns the accepted point with its cost, gradient and normal matrix.
     pub fn point(&self) -> Point<'_> {
         Point {
             parameters: &self.parameters,
@@ -139,7 +139,7 @@ impl Member {
         std::mem::swap(&mut self.sums, &mut self.trial_sums);
     }
 
-    /// Returns how the fit ended, with the accepted point's sums.
+    /// Returns the fit's result: status, rounds, and the accepted point with its sums.
     pub fn outcome(&self) -> Outcome {
         Outcome {
             status: self.status,

@@ -33,8 +33,7 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// Returns the metric of the parameters that move; `None` where the matrix has a diagonal element that is not
-    /// positive.
+    /// Factorises the scaled normal matrix of the `moving` parameters as L Lᵀ; `None` unless its diagonal is positive.
     pub fn new(normal_matrix: &[f64], moving: Vec<usize>) -> Option<Metric> {
         let scale: Vec<f64> = moving.iter().map(|&p| normal_matrix[packed_index(p, p)].sqrt()).collect();
         if !scale.iter().all(|scale| *scale > 0.0 && scale.is_finite()) {
@@ -52,14 +51,15 @@ impl Metric {
         factor.iter().all(|x| x.is_finite()).then_some(Metric { moving, factor, scale })
     }
 
-    /// Returns coordinates of the gradient along the directions, L⁻¹ g: the Gauss–Newton step has them, too.
+    /// Returns L⁻¹ g, the gradient in coordinates in which the normal matrix is the unit matrix. The Gauss–Newton step
+    /// has the same ones.
     pub fn whitened(&self, gradient: &[f64]) -> Vec<f64> {
         let mut y: Vec<f64> = self.moving.iter().zip(&self.scale).map(|(&p, scale)| gradient[p] / scale).collect();
         solve_lower(&self.factor, &mut y);
         y
     }
 
-    /// Returns the vector in `u` (P) of these coordinates, L⁻ᵀ y.
+    /// Converts coordinates along the directions back to a vector of all P parameters u, L⁻ᵀ y; 0 for those that stay.
     pub fn vector(&self, coordinates: &[f64], parameters: usize) -> Vec<f64> {
         let mut x = coordinates.to_vec();
         solve_upper(&self.factor, &mut x);
@@ -70,7 +70,7 @@ impl Metric {
         vector
     }
 
-    /// Returns the directions, (moving, P).
+    /// Returns a vector in u for each coordinate, a step by which, from a minimum, raises the cost by 1: (moving, P).
     pub fn directions(&self, parameters: usize) -> Vec<f64> {
         let one = |k: usize| {
             let mut coordinates = vec![0.0; self.moving.len()];

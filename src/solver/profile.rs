@@ -63,12 +63,12 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Looks are told from `begin`.
+    /// Makes an empty account of spent time, in which times of submissions count from `begin`.
     pub fn new(begin: Instant) -> Meter {
         Meter { begin, spending: Mutex::default() }
     }
 
-    /// Returns a copy of what has been spent so far.
+    /// Returns a copy of the time, operations and bytes that have been spent so far.
     pub fn spending(&self) -> Spending {
         self.lock().clone()
     }
@@ -88,7 +88,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts a call of a kernel for `members` members.
+    /// Adds a call of the kernel of this index for `members` members to the tally; no call for none.
     pub fn count(&mut self, kernel: usize, members: usize) {
         self.calls[kernel] += u64::from(members > 0);
         self.members[kernel] += members as u64;
@@ -107,20 +107,20 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    /// Makes a gauge from the kernels of a round and the number of parameters of a step; `bytes` is the size of a
-    /// number in rows.
+    /// Makes a gauge that adds a population's work to `meter`, by the cost of its kernels; `bytes` is the size of a
+    /// number.
     pub fn new(meter: Arc<Meter>, kernels: Vec<(Work, Cost)>, parameters: usize, bytes: usize, clock: Clock) -> Gauge {
         meter.lock().clock = clock;
         Gauge { meter, kernels, step: Cost::of_step(parameters), bytes: bytes as f64, held: 0 }
     }
 
-    /// Returns an empty tally.
+    /// Returns a tally with no calls, members or seconds of any kernel yet.
     pub fn tally(&self) -> Tally {
         let count = self.kernels.len();
         Tally { seconds: vec![0.0; count], calls: vec![0; count], members: vec![0; count] }
     }
 
-    /// Adds the kernels.
+    /// Adds the calls, members and seconds of each kernel in the tally to the account, under its kind of work.
     pub fn add(&self, tally: &Tally) {
         let mut spending = self.meter.lock();
         for (k, (work, cost)) in self.kernels.iter().enumerate() {
@@ -129,19 +129,19 @@ impl Gauge {
         }
     }
 
-    /// Adds what moves members.
+    /// Adds one step of `members` members, which took `seconds`, to the account.
     pub fn step(&self, members: usize, seconds: f64) {
         let spent = &mut self.meter.lock().works[Work::Step as usize];
         self.charge(spent, self.step, 1, members as u64, seconds);
     }
 
-    /// Adds a compaction of the list of active members.
+    /// Adds one compaction of the list of `members` active members, which took `seconds`, to the account.
     pub fn compact(&self, members: usize, seconds: f64) {
         let spent = &mut self.meter.lock().works[Work::Compact as usize];
         self.charge(spent, Cost::COMPACT, 1, members as u64, seconds);
     }
 
-    /// Adds calls of a kernel to what its kind of work has spent; `cost` is that of one member.
+    /// Adds calls of a kernel for `members` members, at `cost` for each, to what its kind of work has spent.
     fn charge(&self, spent: &mut Spent, cost: Cost, calls: u64, members: u64, seconds: f64) {
         let (times, count) = (calls as f64, members as f64);
         spent.calls += calls;
@@ -150,7 +150,7 @@ impl Gauge {
         spent.bytes += self.bytes * (count * cost.numbers + times * cost.shared);
     }
 
-    /// Adds a copy between host and device.
+    /// Adds a copy of `bytes` bytes between host and device, from `begin` to now, to the account.
     pub fn copied(&self, work: Work, bytes: usize, begin: Instant) {
         let spent = &mut self.meter.lock().works[work as usize];
         spent.calls += 1;
@@ -158,7 +158,7 @@ impl Gauge {
         spent.bytes += bytes as f64;
     }
 
-    /// Rounds have run since `begin`, in each of which so many members took part.
+    /// Records a submission of rounds from `begin` to now, with the number of members in each of them.
     pub fn look(&self, begin: Instant, active: Vec<usize>) {
         let seconds = begin.elapsed().as_secs_f64();
         let begin = begin.duration_since(self.meter.begin).as_secs_f64();

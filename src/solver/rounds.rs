@@ -37,8 +37,8 @@ pub trait Queue {
     fn watch(&mut self, _active: usize) {}
 }
 
-/// Fits all that waits. When `cancel` is set, nothing enters any more, and members that are still active end as
-/// [`Status::Interrupted`].
+/// Fits all starts that the queue supplies, refilling free slots, until none is left or `cancel` is set. When `cancel`
+/// is set, nothing enters any more, and members that are still active end as [`Status::Interrupted`].
 pub async fn stream(population: &mut dyn Population, queue: &mut dyn Queue, cancel: &AtomicBool) -> Result<()> {
     population.clear();
     let mut slots = Slots::new(population.capacity());
@@ -69,7 +69,7 @@ pub async fn stream(population: &mut dyn Population, queue: &mut dyn Queue, canc
     }
 }
 
-/// Takes the outcomes of the starts that have ended: all of them, when the run is cancelled.
+/// Reads the outcomes of the starts that have ended and hands them to the queue; of all `open` ones when cancelled.
 async fn leave(
     population: &mut dyn Population,
     queue: &mut dyn Queue,
@@ -93,15 +93,15 @@ async fn leave(
     Ok(())
 }
 
-/// Sums at the starts of a batch: one round, no step taken.
+/// Returns cost, gradient and normal matrix at each start of a batch, by one round of the population.
 pub async fn linearise(population: &mut dyn Population, batch: &Batch) -> Result<Vec<Outcome>> {
     population.load(batch).await?;
     population.advance(1).await?;
     population.read(&(0..batch.members()).collect::<Vec<_>>()).await
 }
 
-/// Fits a batch that has room in the population; no outcomes when `cancel` is set before. `watch` is told how many
-/// members are active, after every submission.
+/// Fits a batch that the population has room for, an outcome for each start; none if `cancel` is set before. `watch` is
+/// told how many members are active, after every submission.
 pub async fn optimise(
     population: &mut dyn Population,
     batch: &Batch,

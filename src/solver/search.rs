@@ -46,7 +46,7 @@ pub struct SearchFit {
 }
 
 impl SearchFit {
-    /// Returns the bounds of the parameters, in u.
+    /// Returns the bounds of the fit's parameters, in the solver's units u.
     pub fn bounds(&self) -> Bounds<'_> {
         Bounds { lower: &self.lower, upper: &self.upper }
     }
@@ -74,7 +74,7 @@ pub trait Machine {
     /// Linearises each fit at its start; ln det C is 0 where the objective has none.
     fn linearise(&mut self) -> Result<Vec<Outcome>>;
 
-    /// Moves simplices until they end; none where the run was cancelled before a fit entered.
+    /// Moves simplices from where each begins until they end; `None` where the run was cancelled before a fit entered.
     fn search(&mut self, begins: Vec<Begin>) -> Result<Vec<Option<Outcome>>>;
 
     /// Evaluates points: their objectives, fit by fit, infinite where they are not finite.
@@ -107,7 +107,7 @@ struct Question {
     value: f64,
 }
 
-/// Evaluates the points of some fits, and checks what the device says of the known ones.
+/// Returns the objectives at the points asked for; a checked device must also repeat each fit's known value.
 fn ask(machine: &mut dyn Machine, searches: &[Search], questions: Vec<Question>) -> Result<Vec<Vec<f64>>> {
     let is_checked = machine.is_checked();
     let (mut points, mut known) = (Vec::with_capacity(questions.len()), Vec::with_capacity(questions.len()));
@@ -153,7 +153,7 @@ struct Search<'a> {
     is_done: bool,
 }
 
-/// Searches for all fits; `None` where the run was cancelled before a fit entered.
+/// Minimises each fit by simplices, coarse to fine, and quadratic surfaces; `None` where cancelled before it entered.
 pub fn search(
     machine: &mut dyn Machine,
     fits: &[SearchFit],
@@ -182,7 +182,7 @@ pub fn search(
     Ok(searches.into_iter().map(|search| search.outcome).collect())
 }
 
-/// Evaluates the centres of first simplices, and forgets those whose linearisation is no guide.
+/// Evaluates the centre of each first simplex, and drops those where the objective falls less than predicted.
 fn trust_first_vertices(machine: &mut dyn Machine, searches: &mut [Search]) -> Result<()> {
     let guided = searches.iter().enumerate().filter_map(|(fit, search)| Some((fit, search, search.first.as_ref()?)));
     let question = |(fit, search, first): (usize, &Search, &FirstVertices)| {
@@ -204,7 +204,7 @@ fn trust_first_vertices(machine: &mut dyn Machine, searches: &mut [Search]) -> R
     Ok(())
 }
 
-/// Evaluates what surfaces ask for until all have ended.
+/// Evaluates the points that quadratic surfaces ask for until all surfaces have ended.
 fn follow_surfaces(machine: &mut dyn Machine, searches: &mut [Search], cancel: &AtomicBool) -> Result<()> {
     loop {
         let asking = searches.iter().enumerate().filter_map(|(fit, search)| Some((fit, search.surface.as_ref()?)));
@@ -228,7 +228,7 @@ fn follow_surfaces(machine: &mut dyn Machine, searches: &mut [Search], cancel: &
 }
 
 impl Search<'_> {
-    /// Makes the search of a fit from the linearisation at its start.
+    /// Makes the search of a fit from cost, gradient and normal matrix at its start (`linearised`).
     fn new<'a>(fit: &'a SearchFit, linearised: Outcome, settings: &SearchSettings) -> Search<'a> {
         let mut search = Search {
             fit,
@@ -247,12 +247,12 @@ impl Search<'_> {
         search
     }
 
-    /// Returns the objective at the start.
+    /// Returns the objective at the start, χ² + penalty + ln det.
     fn start_value(&self) -> f64 {
         self.linearised.chi2 + self.linearised.penalty + self.linearised.ln_det
     }
 
-    /// Returns the best point of a fit that no simplex has moved yet.
+    /// Returns the better of the start and the first simplex's centre, for a fit that no simplex has moved yet.
     fn known(&self) -> Outcome {
         let (start, centre) = (self.start_value(), self.centre_value);
         let is_lower = centre < start;
@@ -266,12 +266,13 @@ impl Search<'_> {
         }
     }
 
-    /// Returns the bounds of the fit and the size of first simplices.
+    /// Returns the bounds of the fit's parameters, and the size of its first simplex.
     fn room(&self, settings: &SearchSettings) -> Room<'_> {
         Room { lower: &self.fit.lower, upper: &self.fit.upper, size: settings.settings.size }
     }
 
-    /// Chooses where the next simplex begins; `None` where there is no next one. `coarse`: unless it is the last.
+    /// Returns where, and with which vertices, the fit's next simplex begins; `None` where there is no next one.
+    /// `coarse`: unless it is the last.
     fn begin(&self, fit: usize, settings: &SearchSettings, coarse: Option<f64>) -> Option<Begin> {
         if self.is_done {
             return None;
@@ -305,7 +306,7 @@ impl Search<'_> {
         if has_sums { first_vertices(&at, &self.room(settings), settings.dof) } else { None }
     }
 
-    /// Returns vertices around the best point along the directions of the linearisation.
+    /// Returns vertices around the best point, one error away along each direction of the linearisation.
     fn spread_again(&self, outcome: &Outcome, settings: &SearchSettings) -> Option<Vec<f64>> {
         let (room, count) = (self.room(settings), outcome.parameters.len());
         let metric = Metric::new(&self.linearised.normal_matrix, room.free())?;
@@ -315,7 +316,7 @@ impl Search<'_> {
         Some(room.vertices(&outcome.parameters, edges))
     }
 
-    /// Takes the end of a simplex.
+    /// Records how a simplex ended (`None`: cancelled), and may fit a quadratic surface there next.
     fn take(&mut self, outcome: Option<Outcome>, is_shaped: bool, settings: &SearchSettings) {
         let Some(mut outcome) = outcome else {
             if self.outcome.is_none() {
@@ -351,7 +352,7 @@ impl Search<'_> {
         self.outcome = Some(outcome);
     }
 
-    /// Takes the objectives that the surface asked for.
+    /// Passes the objectives asked for to the surface; when that ends, its lowest point is the outcome.
     fn hear(&mut self, values: &[f64]) {
         let Some(surface) = &mut self.surface else { return };
         let Some(verdict) = surface.take(values) else { return };
@@ -374,21 +375,21 @@ impl Search<'_> {
     }
 }
 
-/// Returns whether two ends are one point up to how far a simplex can shrink: without noise in the data their
-/// objectives differ by any factor.
+/// Returns whether two points differ by no more than a simplex can shrink. Objectives would not tell: without noise in
+/// the data they differ by any factor.
 fn is_one_point(a: &[f64], b: &[f64]) -> bool {
     a.iter().zip(b).all(|(a, b)| (a - b).abs() <= ONE_POINT * b.abs().max(1.0))
 }
 
 impl SearchSettings {
-    /// Returns how much the noise of the data changes a minimum of this objective by.
+    /// Returns how much the data's noise changes a minimum of this value: by 1, or by value / dof where `dof` is given.
     fn unit(&self, value: f64) -> f64 {
         let (unit, relative) = NelderMead::unit(self.dof);
         unit.max(relative * value.abs())
     }
 
-    /// Returns the tolerance at a value of the objective. Residuals r with errors δ change χ² by 2 Σ r δ, about 2 √(χ²
-    /// Σ δ² / points), and by Σ δ².
+    /// Returns the tolerance of a fit's objective, and its rounding noise, at this value. Residuals r with errors δ
+    /// change χ² by 2 Σ r δ, about 2 √(χ² Σ δ² / points), and by Σ δ².
     fn tolerance(&self, value: f64, fit: &SearchFit) -> Tolerance {
         let (rounding, points) = (fit.rounding, fit.points.max(1) as f64);
         let of_residuals = 2.0 * (rounding * value.abs() / points).sqrt();

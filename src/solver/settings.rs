@@ -70,7 +70,7 @@ impl LevenbergMarquardt {
         first_of(self.faults())
     }
 
-    /// Lists the settings that make no sense.
+    /// Lists the settings that make no sense, with what is wrong with each; empty if all are valid.
     pub(crate) fn faults(&self) -> Vec<InvalidSetting> {
         let tolerances =
             [("ftol", self.ftol), ("xtol", self.xtol), ("gtol", self.gtol), ("diagonal_floor", self.diagonal_floor)];
@@ -134,14 +134,14 @@ impl NelderMead {
         first_of(self.faults())
     }
 
-    /// Lists the settings that make no sense.
+    /// Lists the settings that make no sense, with what is wrong with each; empty if all are valid.
     pub(crate) fn faults(&self) -> Vec<InvalidSetting> {
         let faults = [not_negative("fatol", self.fatol), positive("size", self.size), some_rounds(self.max_rounds)];
         faults.into_iter().flatten().collect()
     }
 }
 
-/// Returns [`Error::Usage`] with the first of some faults.
+/// Turns the first of some faults into [`Error::Usage`]; `Ok` if there are none.
 fn first_of(faults: Vec<InvalidSetting>) -> Result<()> {
     faults.first().map_or(Ok(()), |fault| Err(Error::Usage(format!("{} {}", fault.name, fault.message))))
 }
@@ -163,15 +163,16 @@ fn some_rounds(max_rounds: u32) -> Option<InvalidSetting> {
 }
 
 impl NelderMead {
-    /// Returns by how much objectives may differ, absolutely and relative to the lowest. `noise` is that of the rows,
-    /// and `dof` is `None` where it is not known.
+    /// Returns by how much objectives of vertices may differ at convergence: absolutely, and relative to the lowest.
+    /// `noise` is that of the rows, and `dof` is `None` where it is not known.
     pub(crate) fn tolerances(&self, dof: Option<f64>, noise: f64) -> (f64, f64) {
         dof.map_or((self.fatol, noise), |dof| (0.0, noise.max(self.fatol / dof)))
     }
 }
 
 impl NelderMead {
-    /// Returns the unit of `fatol` as an absolute number and as a share of the lowest objective, one of which is 0.
+    /// Returns by how much noise changes a minimum: absolutely, or as a share of the lowest objective if `dof` is
+    /// given. The other one is 0; `fatol` counts in it.
     pub(crate) fn unit(dof: Option<f64>) -> (f64, f64) {
         dof.map_or((1.0, 0.0), |dof| (0.0, 1.0 / dof))
     }
@@ -196,7 +197,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// Returns the number of members per start.
+    /// Returns the number of members (points that are evaluated side by side) that each start takes.
     pub const fn lanes(&self) -> usize {
         match self {
             Method::LevenbergMarquardt(_) => 1,

@@ -45,7 +45,8 @@ pub struct Simplex {
 }
 
 impl Simplex {
-    /// Makes a simplex around a start. `size` is the length of its edges. No objective is known yet.
+    /// Makes a simplex with a vertex at `start` and one at the end of an edge of length `size` along each free
+    /// parameter. No objective is known yet.
     pub fn new(slot: usize, start: &[f64], bounds: Bounds<'_>, size: f64) -> Simplex {
         let free: Vec<usize> = (0..start.len()).filter(|&p| bounds.upper[p] > bounds.lower[p]).collect();
         let count = free.len() + 1;
@@ -65,7 +66,7 @@ impl Simplex {
         simplex
     }
 
-    /// Takes the vertices of a first simplex, if there is one, in place of those that the size made.
+    /// Replaces the vertices by those of a first simplex, if one of as many vertices is given, and takes its tolerance.
     pub fn shaped(mut self, first: Option<&FirstSimplex>) -> Simplex {
         if let Some(first) = first.filter(|first| first.vertices.len() == self.vertices.len()) {
             self.vertices.clone_from(&first.vertices);
@@ -75,13 +76,13 @@ impl Simplex {
         self
     }
 
-    /// Returns the points that its members evaluate first, one after another: (LANES, P).
+    /// Returns the points that the simplex's members evaluate first, one after another: (LANES, P).
     pub fn first_trials(&self) -> Vec<f64> {
         let pending: Vec<usize> = (0..self.values.len()).filter(|&v| self.values[v].is_nan()).collect();
         (0..LANES).flat_map(|lane| self.vertex(pending.get(lane).copied().unwrap_or(0)).to_vec()).collect()
     }
 
-    /// Returns the best vertex as the outcome, with its objective in place of χ²; the sums are left to a linearisation.
+    /// Returns the best vertex as the outcome, with its objective as χ²; gradient and normal matrix are empty.
     pub fn outcome(&self, status: Option<Status>) -> Outcome {
         let best = self.best();
         Outcome {
@@ -128,7 +129,7 @@ impl Simplex {
         }
     }
 
-    /// Returns the lowest vertex, the first of equals.
+    /// Returns the index of the vertex with the lowest objective, the first of equals.
     pub fn best(&self) -> usize {
         (0..self.values.len()).min_by(|&a, &b| self.values[a].total_cmp(&self.values[b])).unwrap_or(0)
     }

@@ -16,7 +16,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Returns the first places, in the order of the batch.
+    /// Returns the places 0, 1, 2, … for the spectra and the starts of a batch, in its order.
     pub fn in_order(batch: &Batch) -> Places {
         Slots::new(batch.members().max(batch.spectra)).enter(batch)
     }
@@ -46,7 +46,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Makes `capacity` free places.
+    /// Makes a table of `capacity` free places for spectra and as many for starts.
     pub fn new(capacity: usize) -> Slots {
         Slots {
             starts: (0..capacity).collect(),
@@ -58,17 +58,17 @@ impl Slots {
         }
     }
 
-    /// Returns the numbers of spectra and starts that can enter.
+    /// Returns how many more spectra and how many more starts can enter.
     pub fn room(&self) -> (usize, usize) {
         (self.spectra.len(), self.starts.len())
     }
 
-    /// Starts that have not ended.
+    /// Returns the slots of the starts that have not ended.
     pub fn open(&self) -> impl Iterator<Item = usize> + '_ {
         self.open.keys().copied()
     }
 
-    /// Gives places to a batch that fits.
+    /// Assigns free places to the spectra and the starts of a batch, for which there must be room, and returns them.
     pub fn enter(&mut self, batch: &Batch) -> Places {
         let spectra = (0..batch.spectra).filter_map(|_| self.spectra.pop_first()).collect();
         let mut places = Places { spectra, ..Places::default() };
@@ -85,8 +85,8 @@ impl Slots {
         places
     }
 
-    /// Takes what became of a start; the outcomes of its spectrum, and its number in the order of entering, when it was
-    /// the last one.
+    /// Stores a start's outcome; if it is the last of its group, frees the places and returns the group's number and
+    /// outcomes.
     pub fn end(&mut self, slot: usize, outcome: Outcome) -> Option<(usize, Vec<Outcome>)> {
         let (number, index) = self.open.remove(&slot)?;
         let group = self.groups.get_mut(&number)?;
@@ -107,7 +107,7 @@ impl Slots {
         Some((number, group.outcomes.into_iter().flatten().collect()))
     }
 
-    /// Links slots to a ring, in which each one's successor is the next and the first follows the last.
+    /// Links slots to a ring: each one's successor in `ring` is the next slot, and the last one's is the first.
     fn link(&mut self, slots: &[usize]) {
         let after = slots.iter().cycle().skip(1);
         slots.iter().zip(after).for_each(|(slot, next)| self.ring[*slot] = *next as u32);

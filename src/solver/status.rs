@@ -50,7 +50,7 @@ impl Status {
         Status::Stalled,
     ];
 
-    /// Returns the number in the result table.
+    /// Returns the status's number in the result table: 1 to 4 converged, 0 out of rounds, negative failed.
     pub const fn code(self) -> i32 {
         match self {
             Status::MaxRounds => 0,
@@ -66,7 +66,7 @@ impl Status {
         }
     }
 
-    /// Returns the status of a number; `None` for numbers that name none, such as poison.
+    /// Returns the status with this number in the result table; `None` for numbers that name none, such as poison.
     pub fn from_code(code: i32) -> Option<Status> {
         Some(match code {
             0 => Status::MaxRounds,
@@ -83,7 +83,7 @@ impl Status {
         })
     }
 
-    /// Returns the name in the result table.
+    /// Returns the status's name in the result table.
     pub const fn name(self) -> &'static str {
         match self {
             Status::MaxRounds => "max_rounds",

@@ -82,7 +82,8 @@ pub struct Surface {
 }
 
 impl Surface {
-    /// Makes a surface around a point of known value; `None` where the normal matrix or the box leaves no room for one.
+    /// Makes a quadratic surface to be fitted around a point of known objective; `None` without room for one in the
+    /// bounds.
     pub fn new(
         point: &[f64],
         value: f64,
@@ -124,12 +125,12 @@ impl Surface {
         (value.is_finite() && radius > 0.0 && surface.ask(Stage::Whole).is_none()).then_some(surface)
     }
 
-    /// Returns the points whose objectives are asked for, (k, P).
+    /// Returns the points whose objectives [`take`](Self::take) expects next, (k, P).
     pub fn points(&self) -> &[f64] {
         &self.points
     }
 
-    /// Returns the lowest point found, and its objective.
+    /// Returns the coordinates of the lowest point found.
     pub fn lowest(&self) -> &[f64] {
         &self.lowest
     }
@@ -139,7 +140,7 @@ impl Surface {
         self.lowest_value
     }
 
-    /// Takes the objectives of [`points`](Self::points); `None` where it asks for more.
+    /// Takes the objectives at [`points`](Self::points); returns the verdict, or `None` where it asks for more points.
     pub fn take(&mut self, values: &[f64]) -> Option<Verdict> {
         self.evaluations += values.len() as u32;
         if !values.iter().all(|value| value.is_finite()) {
@@ -154,7 +155,7 @@ impl Surface {
         }
     }
 
-    /// Fits the surface, and asks for its minimum unless the centre is as low.
+    /// Fits the surface to the objectives and asks for the one at its minimum; returns a verdict where it ends instead.
     fn descend(&mut self, values: &[f64]) -> Option<Verdict> {
         let n = self.moving;
         let is_whole = self.stage == Stage::Whole;
@@ -194,7 +195,8 @@ impl Surface {
         None
     }
 
-    /// Moves the centre to the surface's minimum if it is as low as it should be, and asks for the slopes there.
+    /// Moves the centre to the surface's minimum if its objective is as low as predicted; returns a verdict where it
+    /// ends.
     fn judge_step(&mut self, value: f64, promise: f64) -> Option<Verdict> {
         let noise = self.tolerance.noise;
         if value > self.value - SUFFICIENT * promise + SLACK * noise {
@@ -215,7 +217,7 @@ impl Surface {
         self.ask(if is_far { Stage::Whole } else { Stage::Slopes })
     }
 
-    /// Asks for the points of a stage; a verdict where the box leaves no room.
+    /// Sets the points around the centre that a stage needs; returns a verdict instead where the bounds leave no room.
     fn ask(&mut self, stage: Stage) -> Option<Verdict> {
         let (count, n) = (self.centre.len(), self.moving);
         let radius = self.radius * self.share_of_room();
@@ -240,7 +242,7 @@ impl Surface {
         None
     }
 
-    /// Adds the point that lies `sign` times the radius from the centre along each of these directions.
+    /// Adds to the points the one that lies `sign` times the radius from the centre along each of these directions.
     fn push(&mut self, directions: &[usize], sign: f64) {
         let count = self.centre.len();
         let mut point = self.centre.clone();
@@ -251,12 +253,12 @@ impl Surface {
         self.points.extend(point);
     }
 
-    /// Returns the largest share of the radius at which all points lie in the box.
+    /// Returns the largest factor of the radius, at most 1, with which all points lie inside the bounds.
     fn share_of_room(&self) -> f64 {
         (0..self.centre.len()).map(|p| self.share_inside(p)).fold(1.0, f64::min)
     }
 
-    /// Returns the largest share of the radius at which no point leaves the bounds of parameter p.
+    /// Returns the largest factor of the radius, at most 1, with which no point leaves the bounds of parameter p.
     fn share_inside(&self, p: usize) -> f64 {
         // a point moves along two directions at most
         let (mut first, mut second) = (0.0f64, 0.0f64);
@@ -269,7 +271,7 @@ impl Surface {
         if reach > room { room / reach } else { 1.0 }
     }
 
-    /// Returns the packed Hessian along the directions.
+    /// Returns the second derivatives of the objective along the directions, packed, from its values at the points.
     fn hessian(&self, values: &[f64]) -> Vec<f64> {
         let (n, r) = (self.moving, self.radius);
         let (plus, rest) = values.split_at(n);
@@ -285,13 +287,13 @@ impl Surface {
         hessian
     }
 
-    /// Returns the gradient along the directions.
+    /// Returns the derivatives of the objective along the directions, from its values on both sides of the centre.
     fn slopes(&self, values: &[f64]) -> Vec<f64> {
         let (plus, minus) = values.split_at(self.moving);
         plus.iter().zip(minus).map(|(plus, minus)| (plus - minus) / (2.0 * self.radius)).collect()
     }
 
-    /// Replaces the directions E by √2 E L⁻ᵀ.
+    /// Replaces the directions E by √2 E L⁻ᵀ, along which the Hessian, of Cholesky factor L, is twice the unit matrix.
     fn turn(&mut self, factor: &[f64]) {
         let (count, n) = (self.centre.len(), self.moving);
         let mut turned = vec![0.0; n * count];
@@ -306,7 +308,7 @@ impl Surface {
         self.directions = turned;
     }
 
-    /// Keeps the point whose objective is lower than the lowest so far by more than its rounding noise.
+    /// Keeps the point of these objectives that is lower than the lowest so far by more than rounding noise.
     fn keep_lowest(&mut self, values: &[f64]) {
         for (point, value) in self.points.chunks_exact(self.centre.len()).zip(values) {
             if *value < self.lowest_value - SLACK * self.tolerance.noise {
@@ -315,12 +317,12 @@ impl Surface {
         }
     }
 
-    /// Returns the number of parameters that lie at a bound and can move away from it.
+    /// Returns the number of parameters that lie at a bound and have room to move away from it.
     fn at_bounds(&self) -> usize {
         self.inward.iter().filter(|distance| **distance != 0.0).count()
     }
 
-    /// Returns the bounds of the parameters, without a size of simplices.
+    /// Returns the bounds of the parameters, with a size of 0 for simplices.
     fn room(&self) -> Room<'_> {
         Room { lower: &self.lower, upper: &self.upper, size: 0.0 }
     }

@@ -171,20 +171,19 @@ pub trait WholeFits: Send + Sync {
     /// Makes all waiting fits. A fit's bits do not depend on the others.
     fn fit(&mut self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) -> Result<()>;
 
-    /// Returns how many of the waiting fits, in their order, come home together, where they come from another device
-    /// than the host.
+    /// Returns how many waiting fits come back from the device at a time, in their order; `None` on the host.
     fn together(&self) -> Option<usize> {
         None
     }
 }
 
 impl WholeBatch<'_> {
-    /// Returns whether points count differently.
+    /// Returns whether the points have errors or a mask, so that they do not all count alike.
     pub fn is_weighted(&self) -> bool {
         self.sigma.is_some() || self.mask.is_some()
     }
 
-    /// Returns the unit of number `index` among the parameters of all fits.
+    /// Returns the scale of parameter number `index`, counted through all fits: as given, or near its start.
     pub fn unit(&self, index: usize) -> f64 {
         self.units.map_or_else(|| unit(self.starts[index]), |units| units[index])
     }

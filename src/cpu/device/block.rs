@@ -21,17 +21,18 @@ pub struct Floats<R> {
 }
 
 impl<R: Real> Floats<R> {
-    /// Makes a block that owns its numbers.
+    /// Wraps a vector as a block that owns its numbers and shares none.
     fn new(own: Vec<R>) -> Floats<R> {
         Floats { own, shared: None }
     }
 
-    /// Returns all numbers, shared or owned.
+    /// Returns the block's numbers as one slice, whether it owns them or shares them with the caller's data.
     pub fn all(&self) -> &[R] {
         self.shared.as_ref().map_or(&self.own, |shared| shared)
     }
 
-    /// Puts one block of `length` elements at each place; returns the bytes that it copied.
+    /// Copies consecutive blocks of `length` elements of `values` to these block indices, or shares them; returns bytes
+    /// copied.
     fn put(&mut self, values: &Values, length: usize, places: &[usize]) -> usize {
         let shared = R::share(values);
         if let Some(shared) = &shared
@@ -52,8 +53,8 @@ impl<R: Real> Floats<R> {
 }
 
 impl<R: Real> Block<R> {
-    /// Makes the block of a buffer, with room for `capacity` spectra; `None` when there is no memory for them. Values
-    /// that are packed elsewhere get no block.
+    /// Makes the host's storage of a recording's buffer: its values, or room for `capacity` spectra; `None` if out of
+    /// memory. Values that are packed elsewhere get no block.
     pub fn of_buffer(buffer: &Buffer, is_packed: bool, capacity: usize) -> Option<Block<R>> {
         match (&buffer.values, buffer.scope) {
             (Some(values), _) if !is_packed => Some(Block::new(buffer.kind, values)),
@@ -70,7 +71,8 @@ impl<R: Real> Block<R> {
         })
     }
 
-    /// Makes a block of `values`. Halves are rounded, and the others are shared where they have this precision.
+    /// Makes a block of all `values`: indices, halves rounded to f16, or floats, shared where they have precision R
+    /// already.
     pub fn new(kind: Kind, values: &Values) -> Block<R> {
         match (kind, values) {
             (Kind::Index, Values::I32(v)) => Block::Index(v.to_vec()),
@@ -83,8 +85,8 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Copies one block of `length` elements to each place, and returns the number of bytes that were copied. The
-    /// buffer grows as needed.
+    /// Copies consecutive blocks of `length` elements of `values` to these block indices, or shares them; returns bytes
+    /// copied. The buffer grows as needed.
     pub fn put(&mut self, kind: Kind, values: &Values, length: usize, places: &[usize]) -> usize {
         match (self, kind, values) {
             (Block::Index(all), Kind::Index, Values::I32(own)) => {
@@ -107,7 +109,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Returns the size of the block's elements (bytes).
+    /// Returns the size of all the block's elements, shared ones included (bytes).
     pub fn bytes(&self) -> usize {
         match self {
             Block::Float(all) => size_of_val(all.all()),
@@ -132,12 +134,13 @@ fn shared<R: Real>(values: &Values) -> Arc<Vec<R>> {
     R::share(values).unwrap_or_else(|| Arc::new(R::convert(values)))
 }
 
-/// Returns whether places are 0, 1, 2, …
+/// Returns whether the block indices are 0, 1, 2, … in order.
 fn are_first(places: &[usize]) -> bool {
     places.iter().copied().eq(0..places.len())
 }
 
-/// Copies blocks to their places; what is between them is filled.
+/// Copies consecutive blocks of `length` elements of `own` to these block indices of `all`; new gaps between get
+/// `fill`.
 pub fn scatter<T: Copy>(all: &mut Vec<T>, own: &[T], length: usize, places: &[usize], fill: T) {
     if all.is_empty() && are_first(places) {
         all.extend_from_slice(own);

@@ -34,7 +34,7 @@ pub struct Heads {
 }
 
 impl Heads {
-    /// Finds the stages whose rows can be cached; `None` where there is no network.
+    /// Finds the stages whose output rows do not depend on the spectrum and can be cached; `None` without a network.
     pub fn new(recording: &Recording) -> Option<Heads> {
         let (stages, buffers) = (recording.stages.len(), recording.buffers.len());
         let mut heads = Heads {
@@ -65,14 +65,15 @@ impl Heads {
         (left.is_none() && heads.length > 0 && !products).then_some(heads)
     }
 
-    /// Marks `stage` as the last one of an arm's cacheable stages, and places its rows behind those of the arms before.
+    /// Marks `stage` as the last cacheable one of an arm, and places its rows in the cache behind those of earlier
+    /// arms.
     fn end(&mut self, recording: &Recording, stage: usize, rows: BufferId) {
         self.ends[stage] = Some(rows);
         self.places[rows.0] = Some(self.length);
         self.length += recording.block(rows).length;
     }
 
-    /// Returns whether a stage is one of those whose rows can be cached.
+    /// Returns whether the output rows of the stage of this index can be cached.
     pub fn is_head(&self, stage: usize) -> bool {
         self.is_head[stage]
     }
@@ -82,13 +83,13 @@ impl Heads {
         self.ends[stage]
     }
 
-    /// Returns the number of bytes that are cached per start.
+    /// Returns the size of the rows that are cached for one start, in bytes at precision R.
     pub fn bytes<R>(&self) -> usize {
         self.length * size_of::<R>()
     }
 }
 
-/// Returns how many members of so many bytes fit into `left` bytes, beside what is kept of starts of `kept` bytes.
+/// Returns how many members of `member` bytes each fit into `left` bytes beside the cache, which keeps `kept` for each.
 pub fn members(left: u64, member: u64, kept: u64) -> u64 {
     let with_kept = left / (member + kept);
     let with_all = left.saturating_sub(MOST_BYTES as u64) / member;
@@ -106,12 +107,12 @@ pub enum Head<R> {
 }
 
 impl<R> Head<R> {
-    /// Returns whether the rows were found in the cache.
+    /// Returns whether the start's rows were found in the cache, so that they need not be computed.
     pub fn is_known(&self) -> bool {
         matches!(self, Head::Known(_))
     }
 
-    /// Returns the cached rows of a buffer of `length` elements, if there are any.
+    /// Returns the cached rows of buffer `id` (`length` elements); `None` if this start or buffer is not cached.
     pub fn rows(&self, heads: &Heads, id: BufferId, length: usize) -> Option<&[R]> {
         let (Head::Known(rows), Some(place)) = (self, heads.places[id.0]) else { return None };
         rows.get(place..)?.get(..length)
@@ -145,7 +146,7 @@ enum Entry<R> {
 }
 
 impl<R> Kept<R> {
-    /// Forgets what has been seen once, and rows that nobody has asked for of late: a velocity scan leaves some.
+    /// Drops cached starts that were seen once or not asked for of late, and halves the others' counts of requests.
     fn age(&mut self) {
         self.refused = 0;
         self.starts.retain(|_, entry| match entry {
@@ -169,7 +170,7 @@ impl<R: Real> Known<R> {
         (most > 0).then_some(Known { heads, kept, most })
     }
 
-    /// Looks up the rows of a start, and counts the request.
+    /// Looks up the cached rows of the start at `u` and counts the request: known, to be kept now, or unknown.
     pub fn head(&self, u: &[f64]) -> Head<R> {
         let (key, mut kept) = (self.key(u), self.lock());
         if kept.refused >= self.most {
@@ -195,7 +196,7 @@ impl<R: Real> Known<R> {
         Head::Unknown
     }
 
-    /// Keeps the rows of a start that came again.
+    /// Stores the rows of the start at `u`, which has been asked for a second time, in the cache.
     pub fn keep(&self, u: &[f64], rows: Vec<R>) {
         debug_assert_eq!(rows.len(), self.heads.length, "all arms' rows");
         let key = self.key(u);
@@ -207,12 +208,12 @@ impl<R: Real> Known<R> {
         self.lock().count * self.heads.bytes::<R>()
     }
 
-    /// Locks the cached entries; a panic of another thread does not poison them.
+    /// Locks the table of cached starts; a panic of another thread while it had the lock does not matter.
     fn lock(&self) -> MutexGuard<'_, Kept<R>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the bit patterns of the parameters that the cached rows depend on.
+    /// Returns the cache's key of a start: the bits of those parameters of `u` on which the cached rows depend.
     fn key(&self, u: &[f64]) -> Vec<u64> {
         self.heads.parameters.iter().map(|&p| u[p].to_bits()).collect()
     }

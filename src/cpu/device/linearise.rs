@@ -13,9 +13,10 @@ use crate::rows::Real;
 use crate::rows::product::Packed;
 use crate::solver::member::Member;
 
-/// Runs the stages for a tile of members. Products take the whole tile; the stages between two products run member by
-/// member, so that a member's rows are still in the cache when the next stage reads them. Members whose rows are known
-/// at their starts have no part in the stages that would make them.
+/// Evaluates the model, and its cost, gradient and normal matrix, at the members' trial points by running all stages.
+/// Products take the whole tile; the stages between two products run member by member, so that a member's rows are
+/// still in the cache when the next stage reads them. Members whose rows are known at their starts have no part in the
+/// stages that would make them.
 pub fn linearise<R: Real>(
     inputs: &Inputs<R>,
     known: Option<&Known<R>>,
@@ -67,7 +68,7 @@ pub fn linearise<R: Real>(
     }
 }
 
-/// Runs the stages for one member in a tile of its own, and returns its rows in each buffer.
+/// Evaluates the model at one member's trial point, and returns its rows in each of these buffers, as f64.
 pub fn rows_of<R: Real>(inputs: &Inputs<R>, buffers: &[BufferId], member: &mut [&mut Member]) -> Vec<Vec<f64>> {
     let mut tile = Tile::apart(&inputs.recording);
     linearise(inputs, None, &mut tile, member);
@@ -93,7 +94,7 @@ enum Rows<'a, R> {
 }
 
 impl<R: Real> TileMemory<'_, R> {
-    /// Returns where a buffer's rows lie.
+    /// Returns the range of a buffer's elements that the stage works on: one member's block, or those of a whole tile.
     fn range(&self, id: BufferId) -> Range<usize> {
         match &self.rows {
             Rows::Member { blocks, .. } => blocks[id.0].clone(),

@@ -17,7 +17,7 @@ pub struct Made<R> {
 }
 
 impl<R: Real> Made<R> {
-    /// Returns the data of another population of the recording, or makes them anew for one of `capacity` members.
+    /// Returns the packed weights and the cache that populations of a recording share; makes them if none has them yet.
     pub fn of(recording: &Recording, capacity: usize) -> Arc<Made<R>> {
         recording.kin.share(|| {
             let mut packed: Vec<_> = recording.buffers.iter().map(|_| None).collect();
@@ -34,7 +34,7 @@ impl<R: Real> Made<R> {
         })
     }
 
-    /// Returns the packed weights of a buffer.
+    /// Returns the weights in the buffer of this index, packed for products; `None` if no product uses it as weights.
     pub fn packed(&self, buffer: usize) -> Option<&Packed<R>> {
         self.packed[buffer].as_ref()
     }

@@ -100,7 +100,7 @@ struct Place {
     spectrum: usize,
 }
 
-/// Returns the number of elements of all buffers of a scope.
+/// Returns how many elements all buffers of a scope have together, for one member, spectrum or batch.
 fn length(recording: &Recording, scope: Scope) -> usize {
     recording.buffers.iter().filter(|b| b.scope == scope).map(|b| b.length).sum()
 }
@@ -144,7 +144,7 @@ impl<R: Real> CpuPopulation<R> {
         })
     }
 
-    /// Takes a spare tile, or makes one, and gives it an empty tally if a profile is kept.
+    /// Takes a spare tile (working memory of a few members), or makes one, with an empty tally if time is profiled.
     fn borrow_tile(&self) -> Tile<R> {
         let spare = self.tiles.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut tile = spare.unwrap_or_else(|| Tile::new(&self.inputs.recording, self.tile_members));
@@ -152,7 +152,7 @@ impl<R: Real> CpuPopulation<R> {
         tile
     }
 
-    /// Puts a tile back among the spare ones, and adds its tally to the profile.
+    /// Puts a borrowed tile back among the spare ones, and adds the times in its tally to the profile, if one is kept.
     fn return_tile(&self, mut tile: Tile<R>) {
         if let (Some(gauge), Some(tally)) = (&self.gauge, tile.tally.take()) {
             gauge.add(&tally);
@@ -160,26 +160,27 @@ impl<R: Real> CpuPopulation<R> {
         self.tiles.lock().unwrap_or_else(PoisonError::into_inner).push(tile);
     }
 
-    /// Returns the current time, if the population is profiled.
+    /// Returns the current time if the population is profiled, else `None`.
     fn begin(&self) -> Option<Instant> {
         self.gauge.as_ref().map(|_| Instant::now())
     }
 
-    /// Adds the time since `begin` to the gauge, as that of a step of so many members.
+    /// Adds the time since `begin` to the profile, as a step of so many members; does nothing without a profile.
     fn moved(&self, members: usize, begin: Option<Instant>) {
         if let (Some(gauge), Some(begin)) = (&self.gauge, begin) {
             gauge.step(members, begin.elapsed().as_secs_f64());
         }
     }
 
-    /// Adds a copy of `bytes` bytes to the profile, if one is kept.
+    /// Adds a copy of `bytes` bytes since `begin` to the profile, under `work`; does nothing without a profile.
     fn copied(&self, work: Work, bytes: usize, begin: Option<Instant>) {
         if let (Some(gauge), Some(begin)) = (&self.gauge, begin) {
             gauge.copied(work, bytes, begin);
         }
     }
 
-    /// Runs one round: evaluates the members that take part, moves them, and moves active ones to the front.
+    /// Runs one round: evaluates the members that take part, sets their next trial points, and moves active ones to the
+    /// front.
     fn round(&mut self) {
         let mut members = std::mem::take(&mut self.members);
         let active = &mut members[..self.active.taking_part];
@@ -208,7 +209,8 @@ impl<R: Real> CpuPopulation<R> {
         self.members = members;
     }
 
-    /// Runs the stages once, member by member, and keeps these buffers: (buffers), each (active members, its length).
+    /// Evaluates all active members, in the order of slots, and returns these buffers: each (active members, its
+    /// length).
     fn look(&mut self, buffers: &[BufferId]) -> Vec<Vec<f64>> {
         let mut members = std::mem::take(&mut self.members);
         let mut in_order: Vec<&mut Member> = members[..self.active.all].iter_mut().collect();
@@ -219,7 +221,7 @@ impl<R: Real> CpuPopulation<R> {
         (0..buffers.len()).map(|b| seen.iter().flat_map(|member| member[b].iter().copied()).collect()).collect()
     }
 
-    /// Evaluates some members and takes a Levenberg–Marquardt step of each.
+    /// Evaluates these members at their trial points and takes a Levenberg–Marquardt step of each.
     fn step(&self, members: &mut [Member], settings: &LevenbergMarquardt) {
         self.evaluate(members.iter_mut().collect());
         let (begin, count) = (self.begin(), members.len());
@@ -231,7 +233,7 @@ impl<R: Real> CpuPopulation<R> {
         self.moved(count, begin);
     }
 
-    /// Runs the stages for some members.
+    /// Evaluates the model and its sums at these members' trial points, a tile of members at a time.
     fn evaluate(&self, mut members: Vec<&mut Member>) {
         let mut tile = self.borrow_tile();
         // a simplex's members have no first round
@@ -251,7 +253,7 @@ impl<R: Real> CpuPopulation<R> {
         (self.inputs.bytes() + tiles + self.members.len() * member) as u64
     }
 
-    /// Makes the member of the start in a slot, or a simplex with its members.
+    /// Makes the member of a start for its slot and spectrum or, for Nelder–Mead, its simplex and that one's members.
     fn make_members(
         &self,
         place: Place,
@@ -273,7 +275,7 @@ impl<R: Real> CpuPopulation<R> {
         }
     }
 
-    /// Returns the outcome of the start in a slot, whose member, or first one, is given.
+    /// Returns the result of the start in a slot, given its first member; `None` where its simplex is missing.
     fn outcome(&self, slot: usize, member: &Member) -> Option<Outcome> {
         match self.method {
             Method::LevenbergMarquardt(_) => Some(member.outcome()),
@@ -281,7 +283,7 @@ impl<R: Real> CpuPopulation<R> {
         }
     }
 
-    /// Returns the index of the member in each slot; `usize::MAX` where there is none.
+    /// Returns, for each slot, the index of its member in the list; `usize::MAX` where the slot is empty.
     fn places(&self) -> Vec<usize> {
         let mut places = vec![usize::MAX; self.members.iter().map(|m| m.slot + 1).max().unwrap_or(0)];
         self.members.iter().enumerate().for_each(|(place, member)| places[member.slot] = place);

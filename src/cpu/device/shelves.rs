@@ -16,7 +16,7 @@ pub struct Shelf {
 }
 
 impl Shelf {
-    /// Returns the elements of the shelf in a tile of so many members.
+    /// Returns how many elements the shelf (memory that buffers share) takes in a tile of so many members.
     pub fn elements(&self, members: usize) -> usize {
         self.length * if self.local { 1 } else { members }
     }
@@ -30,17 +30,18 @@ pub struct Shelves {
 }
 
 impl Shelves {
-    /// Makes a layout in which buffers that are not needed at the same time share a shelf.
+    /// Lays out a tile's memory so that member buffers that are never needed at the same time share a shelf.
     pub fn new(recording: &Recording) -> Shelves {
         Shelves::placed(recording, true)
     }
 
-    /// Gives each buffer a shelf of its own.
+    /// Lays out a tile's memory so that no member buffer shares a shelf, and none is overwritten.
     pub fn apart(recording: &Recording) -> Shelves {
         Shelves::placed(recording, false)
     }
 
-    /// Gives each member buffer a shelf. If `shared`, buffers that are not needed at the same time have one together.
+    /// Assigns each member buffer a shelf of the tile's memory; if `shared`, one whose earlier buffers are no longer
+    /// needed.
     fn placed(recording: &Recording, shared: bool) -> Shelves {
         let lives = lives(recording);
         let own = |b: &usize| recording.buffers[*b].scope == Scope::Member;
@@ -74,13 +75,13 @@ impl Shelves {
         self.of(id).is_some_and(|shelf| self.all[shelf].local)
     }
 
-    /// Returns the elements of all shelves in a tile of so many members.
+    /// Returns how many elements all shelves together take in a tile of so many members.
     pub fn elements(&self, members: usize) -> usize {
         self.all.iter().map(|shelf| shelf.elements(members)).sum()
     }
 }
 
-/// Returns the first and the last run of stages that touch each buffer.
+/// Returns the first and last run of stages (runs end at products) that use each buffer; `None` for those unused.
 fn lives(recording: &Recording) -> Vec<Option<(usize, usize)>> {
     let mut lives: Vec<Option<(usize, usize)>> = vec![None; recording.buffers.len()];
     for (run, stages) in recording.stages.chunk_by(together).enumerate() {

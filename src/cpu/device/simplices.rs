@@ -10,7 +10,8 @@ use crate::solver::member::Member;
 use crate::solver::simplex::{LANES, Simplex};
 
 impl<R: Real> CpuPopulation<R> {
-    /// Takes one iteration of some simplices. They evaluate only points that can be accepted.
+    /// Takes one Nelder–Mead iteration of each of these simplices: evaluates what it needs, then moves the vertices.
+    /// They evaluate only points that can be accepted.
     pub(super) fn move_simplices(&self, members: &mut [Member], settings: &NelderMead) {
         let recording = &*self.inputs.recording;
         let worth = Worth { marginalise: recording.marginalise, dof: recording.dof, noise: R::SIMPLEX_NOISE };
@@ -42,7 +43,7 @@ impl<R: Real> CpuPopulation<R> {
         self.moved(count, begin);
     }
 
-    /// Returns the simplex of a slot.
+    /// Locks and returns the simplex of the start in a slot; `None` if there is none.
     pub(super) fn simplex(&self, slot: usize) -> Option<MutexGuard<'_, Simplex>> {
         self.simplices.get(&slot).map(|simplex| simplex.lock().unwrap_or_else(PoisonError::into_inner))
     }

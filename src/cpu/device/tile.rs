@@ -26,12 +26,12 @@ pub struct Inputs<R> {
 }
 
 impl<R: Real> Inputs<R> {
-    /// Makes the inputs of a recording, without limits of the parameters.
+    /// Makes the inputs of a recording from the blocks of its buffers, without bounds and priors of parameters yet.
     pub fn new(recording: Arc<Recording>, blocks: Vec<Block<R>>, made: Arc<Made<R>>) -> Inputs<R> {
         Inputs { recording, blocks, made, limits: Default::default() }
     }
 
-    /// Forgets all spectra.
+    /// Removes the data, bounds and priors of all spectra and what the batch shares; constants stay.
     pub fn clear(&mut self) {
         for (block, buffer) in self.blocks.iter_mut().zip(&self.recording.buffers) {
             if matches!(buffer.scope, Scope::Batch | Scope::Spectrum) {
@@ -41,7 +41,8 @@ impl<R: Real> Inputs<R> {
         self.limits.iter_mut().for_each(Vec::clear);
     }
 
-    /// Takes the spectra of a batch to their places; returns the bytes that it copied.
+    /// Copies a batch's data, bounds and priors to the places `spectra` of its spectra; returns the number of bytes
+    /// copied.
     pub fn enter(&mut self, batch: &Batch, spectra: &[usize]) -> usize {
         let is_first = self.limits[0].is_empty();
         let mut copied = 0;
@@ -65,7 +66,7 @@ impl<R: Real> Inputs<R> {
         copied
     }
 
-    /// Returns the memory of the inputs, with their share of what several populations hold together (bytes).
+    /// Returns the memory of a population's inputs in bytes, with its share of what several populations hold together.
     pub fn bytes(&self) -> usize {
         let limits: usize = self.limits.iter().map(|limits| size_of_val(limits.as_slice())).sum();
         // its share of what others have, too
@@ -73,7 +74,7 @@ impl<R: Real> Inputs<R> {
         limits + made + self.blocks.iter().map(Block::bytes).sum::<usize>()
     }
 
-    /// Returns the elements of a buffer that belong to a spectrum; all of them where spectra share the buffer.
+    /// Returns where a spectrum's elements lie in a buffer; those of the whole buffer where all spectra share it.
     pub fn range(&self, id: BufferId, spectrum: usize) -> Range<usize> {
         let buffer = self.recording.block(id);
         let start = if buffer.scope == Scope::Spectrum { spectrum * buffer.length } else { 0 };
@@ -88,7 +89,7 @@ impl<R: Real> Inputs<R> {
         }
     }
 
-    /// Returns the packed weights of a product.
+    /// Returns the packed weights of the product whose weights are buffer `id`; `None` for other buffers.
     pub fn packed(&self, id: BufferId) -> Option<&Packed<R>> {
         self.made.packed(id.0)
     }
@@ -101,17 +102,18 @@ impl<R: Real> Inputs<R> {
         }
     }
 
-    /// Returns the bounds of a spectrum's parameters.
+    /// Returns the lower and upper bounds of a spectrum's parameters, in the solver's units u.
     pub fn bounds(&self, spectrum: usize) -> Bounds<'_> {
         Bounds { lower: self.limit(0, spectrum), upper: self.limit(1, spectrum) }
     }
 
-    /// Returns the priors of a spectrum's parameters.
+    /// Returns the means and weights (1/σ) of the Gaussian priors of a spectrum's parameters, in the solver's units u.
     pub fn priors(&self, spectrum: usize) -> Priors<'_> {
         Priors { mean: self.limit(2, spectrum), weight: self.limit(3, spectrum) }
     }
 
-    /// Returns the limits of one kind for the parameters of a spectrum (P).
+    /// Returns, for a spectrum's P parameters, one kind of limit: 0 lower bound, 1 upper bound, 2 prior mean, 3 prior
+    /// weight.
     fn limit(&self, kind: usize, spectrum: usize) -> &[f64] {
         let count = self.recording.parameters.len();
         &self.limits[kind][spectrum * count..(spectrum + 1) * count]
@@ -123,7 +125,7 @@ const TILE_BYTES: usize = 1 << 20;
 /// Most members in a tile.
 const TILE_MEMBERS: usize = 64;
 
-/// Returns the number of elements of a tile of `members` members.
+/// Returns the number of elements of a tile of `members` members in which buffers share memory where they can.
 pub fn elements(recording: &Recording, members: usize) -> usize {
     Shelves::new(recording).elements(members)
 }
@@ -155,25 +157,25 @@ impl<R: Real> Tile<R> {
         Tile { rows, shelves, scratch: Scratch::default(), tally: None }
     }
 
-    /// Returns how many members a tile has: what they fill stays in the cache.
+    /// Returns how many members a tile evaluates together, so that their rows stay in the processor's cache.
     pub fn members(recording: &Recording) -> usize {
         let bytes = elements(recording, 1) - elements(recording, 0);
         (TILE_BYTES / (bytes * size_of::<R>()).max(1)).clamp(1, TILE_MEMBERS)
     }
 
-    /// Returns the range of a member's block in the rows of a buffer.
+    /// Returns where the block of the tile's member number `place` lies among the rows of a buffer.
     pub fn block(&self, recording: &Recording, id: BufferId, place: usize) -> Range<usize> {
         let length = recording.block(id).length;
         let place = if self.shelves.is_local(id) { 0 } else { place };
         place * length..(place + 1) * length
     }
 
-    /// Returns the rows of all members in a buffer; empty for buffers of other scopes.
+    /// Returns the rows of all the tile's members in a member buffer; empty for other buffers.
     pub fn rows(&self, id: BufferId) -> &[R] {
         self.shelves.of(id).map_or(&[], |shelf| &self.rows[shelf])
     }
 
-    /// Runs a stage, with a look at the clock where the tile keeps a tally.
+    /// Runs `work` on the tile and, if the tile keeps a tally, adds the time it took to that stage's.
     #[inline(always)]
     pub fn timed(&mut self, stage: usize, work: impl FnOnce(&mut Self)) {
         if self.tally.is_none() {
@@ -197,7 +199,7 @@ impl<R: Real> Tile<R> {
         self.shelves.of(id).map_or(Aligned::default(), |shelf| std::mem::take(&mut self.rows[shelf]))
     }
 
-    /// Returns borrowed rows to the shelf of their buffer.
+    /// Puts rows that [`take`](Tile::take) took out back into the tile.
     pub fn give_back(&mut self, id: BufferId, rows: Aligned<R>) {
         if let Some(shelf) = self.shelves.of(id) {
             self.rows[shelf] = rows;
@@ -205,7 +207,7 @@ impl<R: Real> Tile<R> {
     }
 }
 
-/// Returns whether two neighbouring stages run for one member after the other: all do but products.
+/// Returns whether two neighbouring stages may both run member by member, that is, neither is a matrix product.
 pub fn together(a: &Stage, b: &Stage) -> bool {
     !matches!(a, Stage::Product(_)) && !matches!(b, Stage::Product(_))
 }

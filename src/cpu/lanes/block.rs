@@ -41,13 +41,13 @@ pub struct Model<'a, R> {
     pub shared_x: &'a [R],
 }
 
-/// Returns the position of an element of the gradient among a block's sums; [`normal`] returns that of the normal
+/// Returns the index of element `p` of the gradient in a block's packed sums; [`normal`] gives that of the normal
 /// matrix.
 pub const fn gradient(p: usize) -> usize {
     packed_index(p + 1, 0)
 }
 
-/// Returns the position of element (p, q) of the normal matrix among a block's sums.
+/// Returns the index of element (p, q) of the normal matrix in a block's packed sums.
 pub const fn normal(p: usize, q: usize) -> usize {
     packed_index(p + 1, q + 1)
 }
@@ -57,7 +57,7 @@ pub const fn normal(p: usize, q: usize) -> usize {
 pub struct Block<R> {
     pub parameters: usize,
     pub points: usize,
-    /// True if fits may end here, or are continued in f64.
+    /// True if fits may end here; otherwise they are continued in f64.
     pub ends: bool,
     /// (points)
     pub y: Vec<Lanes<R>>,
@@ -110,7 +110,8 @@ pub struct Block<R> {
 }
 
 impl<R: Real> Block<R> {
-    /// Makes a block for fits of a batch's shape. `ends`: fits may end here, and are not continued in f64.
+    /// Makes a block, one fit a vector lane, for a batch's shape of data. Fits may end here if `ends`, and are not
+    /// continued in f64.
     pub fn new(whole: &Whole, batch: &WholeBatch<'_>, ends: bool) -> Block<R> {
         let (parameters, points) = (whole.parameters, whole.points);
         let zero = Lanes::splat(R::ZERO);
@@ -153,13 +154,13 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Returns whether it has room for what the fits of a batch have, and no more.
+    /// Returns whether the block has weights, own grids and bounds exactly where the fits of a batch have them.
     pub fn has_shape_of(&self, batch: &WholeBatch<'_>) -> bool {
         let own = [!self.weight.is_empty(), !self.x.is_empty(), !self.lower.is_empty()];
         own == [batch.is_weighted(), batch.own_grid, batch.bounds.is_some()]
     }
 
-    /// Returns whether a lane's accepted point is at none of its bounds.
+    /// Returns whether the accepted point of a lane's fit lies strictly between all its bounds.
     pub fn is_inside(&self, lane: usize) -> bool {
         let bounds = self.lower.iter().zip(&self.upper);
         let inside = |(x, (lower, upper)): (&Lanes<R>, (&Lanes<R>, &Lanes<R>))| {
@@ -168,18 +169,18 @@ impl<R: Real> Block<R> {
         self.accepted.iter().zip(bounds).all(inside)
     }
 
-    /// Returns the lanes whose fits still run, one bit per lane.
+    /// Returns a bit mask of the lanes whose fits have not ended.
     pub fn running(&self) -> u64 {
         let bit = |(l, status): (usize, &R)| u64::from(*status == R::of(RUNNING)) << l;
         self.status.0.iter().enumerate().map(bit).fold(0, |all, bit| all | bit)
     }
 
-    /// Returns the rounding of the precision R.
+    /// Returns those thresholds of the solver that follow from the rounding of numbers of precision R.
     pub fn rounding() -> &'static Rounding {
         &ROUNDING[usize::from(size_of::<R>() == 8)]
     }
 
-    /// Sums at the trial points.
+    /// Computes cost, gradient and normal matrix of every lane's fit at its trial point.
     pub fn linearise(&mut self, whole: &Whole, model: &Model<'_, R>) {
         match model.sums {
             Some(add_up) => {
@@ -191,8 +192,8 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Computes the sums from rows at the trial points or, if `expected`, those of the covariance at the accepted
-    /// points.
+    /// Computes the sums (cost, gradient, normal matrix) at trial points or, if `expected`, for the covariance at
+    /// accepted ones.
     fn sum(&mut self, whole: &Whole, model: &Model<'_, R>, expected: bool) {
         let mut cost = Lanes::splat(R::ZERO);
         let some = self.points.div_ceil(self.points.div_ceil(POINTS));
@@ -225,7 +226,7 @@ impl<R: Real> Block<R> {
         self.add_priors(&whole.priors, expected);
     }
 
-    /// Adds the priors to the trial's sums, at the accepted points if `expected`.
+    /// Adds Gaussian priors to the trial's cost, gradient and normal matrix, taken at accepted points if `expected`.
     fn add_priors(&mut self, priors: &[GaussianPrior], expected: bool) {
         for &GaussianPrior { parameter: p, mean, weight } in priors {
             let (mean, weight) = (R::of(mean), R::of(weight));
@@ -239,7 +240,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Computes the diagonal of A⁻¹ of the parameters inside their bounds, into `delta`.
+    /// Writes the variances of parameters inside their bounds, the diagonal of the inverse normal matrix, into `delta`.
     pub fn variances(&mut self, whole: &Whole, model: &Model<'_, R>) {
         let expected = whole.estimator != Estimator::LeastSquares;
         if expected {
@@ -253,7 +254,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Judges the trial points and sets the next ones, or statuses.
+    /// Accepts or rejects each lane's trial point, then sets its next one, or its status where the fit ends.
     pub fn step(&mut self, whole: &Whole) {
         pulp::Arch::new().dispatch(Part { block: self, action: Action::Step(whole) });
     }

@@ -14,7 +14,7 @@ use crate::solver::thresholds::{LEGS, SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS, TRUSTE
 const RANK: f64 = 1e-12;
 
 impl<R: Real> Block<R> {
-    /// Computes the damped steps inside the box; raises the damping until the matrices factorise.
+    /// Computes each lane's damped step inside the bounds; raises the damping where the matrix does not factorise.
     #[inline(always)]
     pub fn solve<S: Simd>(&mut self, simd: S) {
         for _ in 0..SOLVE_ATTEMPTS {
@@ -34,7 +34,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Goes towards the solution for the free parameters from face to face of the box (`cpu/step/damped.rs`).
+    /// Computes each lane's damped step, going on along the bounds where it meets them (`cpu/step/damped.rs`).
     #[inline(always)]
     fn solve_in_box<S: Simd>(&mut self, simd: S) {
         match (self.lower.is_empty(), self.parameters) {
@@ -62,7 +62,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Sets the smallest value that counts as a diagonal element of A in the damping, in the parameters' units.
+    /// Sets `lowest`, the least diagonal element of A in the damping: a share of the largest, in the parameters' units.
     #[inline(always)]
     fn set_lowest(&mut self) {
         let mut lowest = Lanes::splat(R::ZERO);
@@ -73,7 +73,8 @@ impl<R: Real> Block<R> {
         (0..LANES).for_each(|l| self.lowest.0[l] = lowest.0[l] * self.floor.0[l]);
     }
 
-    /// Factorises A + μ max(diag A, lowest) among the free parameters; sets `settled`.
+    /// Factorises A + μ max(diag A, lowest) of the free parameters; sets `settled` to 1 where the damping hardly
+    /// counts.
     #[inline(always)]
     fn factorise<S: Simd>(&mut self, simd: S) {
         self.settled = Lanes::splat(R::ONE);
@@ -95,7 +96,7 @@ impl<R: Real> Block<R> {
         self.factors.factorise(simd, &self.least);
     }
 
-    /// Sets row i of the matrix to be factorised, without its diagonal: products of free parameters.
+    /// Copies row i of the normal matrix, without its diagonal, to the matrix to factorise; 0 for held parameters.
     #[inline(always)]
     fn set_row(&mut self, i: usize) {
         for j in 0..i {
@@ -109,7 +110,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Solves for the step δ of the free parameters, given that of the others.
+    /// Solves for the free parameters' part of the step `delta`, with the held ones' part fixed at `given`.
     #[inline(always)]
     fn solve_free<S: Simd>(&mut self, simd: S) {
         for p in 0..self.parameters {
@@ -131,8 +132,8 @@ impl<R: Real> Block<R> {
         self.factors.solve(simd, &mut self.delta);
     }
 
-    /// Shortens steps that move a parameter by more than `most` times its magnitude, to their `share`. Finds those that
-    /// are `trusted`: they move none by more than [`TRUSTED_STEP`] and leave all their signs.
+    /// Scales each lane's step so that no parameter moves by more than `most` times its magnitude; the factor is
+    /// `share`. Finds those that are `trusted`: they move none by more than [`TRUSTED_STEP`] and leave all their signs.
     #[inline(always)]
     pub fn shorten(&mut self, most: f64) {
         let (most, smallest) = (R::of(most.min(1e30)), R::of(SMALLEST_MAGNITUDE));
@@ -165,7 +166,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Computes the diagonal of A⁻¹ of the parameters inside their bounds, into `delta`.
+    /// Writes the diagonal of the inverse normal matrix, of parameters strictly inside their bounds, into `delta`.
     #[inline(always)]
     pub fn invert<S: Simd>(&mut self, simd: S) {
         for p in 0..self.lower.len() {

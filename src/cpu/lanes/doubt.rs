@@ -58,7 +58,7 @@ pub struct Doubts {
 }
 
 impl Doubts {
-    /// Makes empty seats for fits of a batch's shape.
+    /// Makes an empty collection of ended f32 fits whose rounding errors are to be judged, for a batch's shape of data.
     pub fn new(whole: &Whole, batch: &WholeBatch<'_>) -> Doubts {
         let zero = Lanes::splat(0.0);
         let lanes = |used: bool, count: usize| vec![zero; if used { count } else { 0 }];
@@ -82,7 +82,7 @@ impl Doubts {
         }
     }
 
-    /// Takes in those of the `ended` lanes of a block that have ended well; once all seats are taken, they are judged.
+    /// Collects those `ended` fits that have converged inside their bounds; when all seats are full, they are judged.
     pub fn take<R: Real>(
         &mut self,
         block: &Block<R>,
@@ -111,7 +111,7 @@ impl Doubts {
         }
     }
 
-    /// Gives variances to the fits in the seats that f64 need not finish, and frees the seats.
+    /// Judges the collected f32 fits: writes variances where rounding allows the result, NaN where f64 must finish it.
     pub fn settle(&mut self, source: &Source<'_>, columns: &mut WholeColumns<'_>) {
         if self.seats.is_empty() {
             return;
@@ -142,7 +142,7 @@ impl Doubts {
         pulp::Arch::new().dispatch(Part { doubts: self, action });
     }
 
-    /// Adds up the values and the bounds of their rounding over all points.
+    /// Sums the squares of the weighted model values, and of the bounds on their rounding errors, over all points.
     fn look(&mut self, source: &Source<'_>) {
         let whole = source.whole;
         fill(&mut self.x, &self.seats, source.batch.x, source.first);
@@ -171,7 +171,7 @@ impl Doubts {
         self.sums[1].0.iter_mut().for_each(|bound| *bound *= times);
     }
 
-    /// Adds the squares of the weighted rows of some points to the sums.
+    /// Adds the squares of the weighted rows (model values and rounding bounds) of some points to `sums`.
     #[inline(always)]
     fn add(&mut self, points: Range<usize>) {
         for (j, rows) in points.zip(self.rows.chunks_exact(2)) {
@@ -189,7 +189,7 @@ impl Doubts {
         }
     }
 
-    /// Computes variances, and decides for each seat whether the bound on the rounding allows f32.
+    /// Computes variances, and sets `sure` for each fit whose bound on the rounding shows that f32 is precise enough.
     #[inline(always)]
     fn judge<S: Simd>(&mut self, simd: S, whole: &Whole) {
         let (mut inflation, mut moved) = (Lanes::splat(0.0), Lanes::splat(0.0));

@@ -8,8 +8,8 @@ use crate::rows::lanes::{LANES, Lanes};
 use crate::solver::thresholds::SLIGHT;
 
 impl<R: Real> Block<R> {
-    /// Goes from `given` towards `delta` as far as the first face, which holds what meets it; where there is none, lets
-    /// go a parameter that is held in vain. `false` when no lane goes on.
+    /// Moves the step `given` towards `delta` up to the first bound, or frees a wrongly held parameter; `false` when no
+    /// lane goes on.
     #[inline(always)]
     pub fn turn(&mut self) -> bool {
         if self.is_clear() {
@@ -28,7 +28,7 @@ impl<R: Real> Block<R> {
         (0..LANES).any(|l| self.status.0[l] == running && (first.0[l] < R::ONE || most.0[l] > R::ZERO))
     }
 
-    /// Returns whether no step leaves its box and no face holds a parameter.
+    /// Returns whether, in every running lane, the step stays inside the bounds and no bound holds a parameter.
     #[inline(always)]
     fn is_clear(&self) -> bool {
         let (mut clear, running) = (true, R::of(RUNNING));
@@ -45,7 +45,7 @@ impl<R: Real> Block<R> {
         clear
     }
 
-    /// Moves `given`, and holds; the shares of the ways to `delta` that were gone.
+    /// Moves the step `given` towards `delta` up to the first bound, holds what meets it, and returns the shares gone.
     #[inline(always)]
     fn meet_faces(&mut self) -> Lanes<R> {
         let mut first = Lanes::splat(R::ONE);
@@ -71,8 +71,7 @@ impl<R: Real> Block<R> {
         first
     }
 
-    /// Returns the share of the way from `given` to `delta` that lies inside the bounds of parameter p; all of it where
-    /// nothing is left to go.
+    /// Returns how far (0 to 1) the way from `given` to `delta` stays inside the bounds of parameter p, lane by lane.
     #[inline(always)]
     fn share_inside(&self, p: usize) -> Lanes<R> {
         let (x, lower, upper) = (&self.accepted[p].0, &self.lower[p].0, &self.upper[p].0);
@@ -88,8 +87,8 @@ impl<R: Real> Block<R> {
         inside
     }
 
-    /// Writes into `least` the gain of freeing each parameter alone that is held in vain, where a way has met no face.
-    /// Returns the largest of them.
+    /// Writes the gain of freeing each parameter that is held though the cost falls inwards into `least`; returns the
+    /// largest.
     #[inline(always)]
     fn find_vain(&mut self, first: &Lanes<R>) -> Lanes<R> {
         let mut most = Lanes::splat(R::ZERO);
@@ -106,8 +105,8 @@ impl<R: Real> Block<R> {
         most
     }
 
-    /// Returns the reduction of the cost that is predicted if parameter p alone is freed; 0 unless it is held in vain,
-    /// that is, unless the cost falls into the box.
+    /// Returns the cost reduction predicted if parameter p alone is freed from its bound; 0 unless the cost falls
+    /// inwards.
     #[inline(always)]
     fn gains(&self, p: usize) -> Lanes<R> {
         let mut slope = self.sums[gradient(p)];

@@ -37,7 +37,7 @@ pub struct Promises<R> {
 }
 
 impl<R: Real> Promises<R> {
-    /// Returns sums that are all zero.
+    /// Returns predicted gains, losses and lengths that are all zero.
     pub fn new() -> Promises<R> {
         let zero = Lanes::splat(R::ZERO);
         Promises { gain: zero, loss: zero, length: zero, size: zero }
@@ -86,7 +86,8 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Returns the reductions that the steps predict.
+    /// Returns the cost reductions that the steps of N parameters predict, and the lengths by which convergence is
+    /// judged.
     #[inline(always)]
     pub fn promises_few<S: Simd, const N: usize>(&self, simd: S) -> Promises<R> {
         let (zero, two) = (R::splat(simd, R::ZERO), R::splat(simd, R::of(2.0)));

@@ -21,7 +21,8 @@ pub struct Gram<'a, R> {
 }
 
 impl<R: Real> Gram<'_, R> {
-    /// Adds up the products with the widest vectors that the machine has.
+    /// Adds the products of all pairs of rows over some points to the sums, with the widest vectors that the machine
+    /// has.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }
@@ -71,8 +72,8 @@ impl<R: Real> WithSimd for Gram<'_, R> {
 }
 
 impl<R: Real> Gram<'_, R> {
-    /// Adds the products of rows `FROM..TO` with those up to themselves, of N rows in all: few enough that their sums
-    /// stay in registers.
+    /// Adds the products of rows `FROM..TO` with all rows up to themselves to the sums, of N rows that fit into
+    /// registers.
     #[inline(always)]
     fn few<S: Simd, const N: usize, const FROM: usize, const TO: usize, const ONES: bool>(&mut self, simd: S) {
         let sums = &mut self.sums[..packed_length(N)];
@@ -105,7 +106,7 @@ impl<R: Real> Gram<'_, R> {
         }
     }
 
-    /// Adds the products of row i with the N rows from `first` on.
+    /// Adds the products of row i with the N rows from `first` on, over all points, to the sums.
     #[inline(always)]
     fn some<S: Simd, const N: usize>(&mut self, simd: S, i: usize, first: usize) {
         let lanes = R::lanes::<S>();

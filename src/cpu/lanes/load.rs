@@ -33,14 +33,15 @@ fn inverse(x: f64) -> f64 {
 /// The damping of a fit that another precision has brought near its end.
 const CONTINUED_DAMPING: f64 = 1e-9;
 
-/// Puts numbers into one lane of rows.
+/// Writes successive numbers into the same lane of successive rows.
 #[inline(always)]
 fn put<R: Real>(rows: &mut [Lanes<R>], lane: usize, values: impl Iterator<Item = R>) {
     // a remainder, which needs no check
     rows.iter_mut().zip(values).for_each(|(row, x)| row.0[lane % LANES] = x);
 }
 
-/// Puts as many numbers as there are rows into each lane: those of fit `first` + its own of `values` (fits, rows).
+/// Copies the numbers of each seat's fit from `values` (fits, rows) into its lane; `first` is the first fit's index
+/// there.
 pub fn fill<R: Real>(rows: &mut [Lanes<R>], seats: &[Seat], values: &[f64], first: usize) {
     let count = rows.len();
     for &Seat { lane: l, fit: k } in seats {
@@ -48,7 +49,7 @@ pub fn fill<R: Real>(rows: &mut [Lanes<R>], seats: &[Seat], values: &[f64], firs
     }
 }
 
-/// Puts the weights of fits into their lanes, where there are any.
+/// Writes the weights 1/σ of each seat's fit (0 where masked) into its lane; nothing where `rows` is empty.
 pub fn fill_weights<R: Real>(rows: &mut [Lanes<R>], seats: &[Seat], source: &Source<'_>) {
     let (points, batch) = (rows.len(), &source.batch);
     for &Seat { lane: l, fit: k } in seats {
@@ -61,7 +62,7 @@ pub fn fill_weights<R: Real>(rows: &mut [Lanes<R>], seats: &[Seat], source: &Sou
     }
 }
 
-/// Writes the units of the parameters of some fits of a batch into `out`, (fits, P).
+/// Writes the scales of some fits' parameters (powers of two near the starts, or those given) into `out`, (fits, P).
 pub fn units(batch: &WholeBatch<'_>, parameters: Range<usize>, out: &mut Vec<f64>) {
     out.clear();
     match batch.units {
@@ -73,8 +74,8 @@ pub fn units(batch: &WholeBatch<'_>, parameters: Range<usize>, out: &mut Vec<f64
     }
 }
 
-/// Puts fits of the columns into their lanes. Not in a `pulp` dispatch, where compilers take to scattering stores,
-/// which are slow.
+/// Copies data, starting points, bounds and solver state of the seats' fits into their lanes of a block. Not in a
+/// `pulp` dispatch, where compilers take to scattering stores, which are slow.
 pub fn load<R: Real>(block: &mut Block<R>, seats: &[Seat], source: &Source<'_>, columns: &WholeColumns<'_>) {
     let (count, batch, first) = (block.parameters, &source.batch, source.first);
     fill(&mut block.y, seats, batch.y, first);
@@ -100,7 +101,7 @@ pub fn load<R: Real>(block: &mut Block<R>, seats: &[Seat], source: &Source<'_>, 
 }
 
 impl<R: Real> Block<R> {
-    /// Sets the solver's state of fits that begin, or go on from another precision.
+    /// Resets damping, counters and status in the lanes of fits that begin, or go on from another precision.
     fn start(&mut self, seats: &[Seat], source: &Source<'_>, columns: &WholeColumns<'_>) {
         let settings = &source.whole.settings;
         for &Seat { lane: l, fit: k } in seats {
@@ -116,7 +117,7 @@ impl<R: Real> Block<R> {
     }
 }
 
-/// Writes lanes as fits of the columns; their variances, if the block has just computed them.
+/// Writes the results in the seats' lanes to their fits' columns; variances from f64 blocks alone.
 pub fn unload<R: Real>(block: &Block<R>, seats: &[Seat], whole: &Whole, columns: &mut WholeColumns<'_>) {
     // f32 is followed by f64, or by `Doubts`
     let variances = size_of::<R>() == 8;

@@ -24,7 +24,7 @@ pub struct Shares<'a, R> {
 }
 
 impl<R: Real> Shares<'_, R> {
-    /// Applies the estimator to the rows with the widest vectors that the machine has.
+    /// Turns rows of values and derivatives into the estimator's weighted ones, with the machine's widest vectors.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }
@@ -44,8 +44,7 @@ impl<R: Real> Shares<'_, R> {
         }
     }
 
-    /// Sets the residual of each point and multiplies its derivatives by the slope, for the other estimators, and adds
-    /// up the cost.
+    /// Replaces model values by the estimator's residuals, scales derivatives by its slopes, and adds up the cost.
     #[inline(always)]
     fn others(self) {
         let stride = self.rows.len() / self.y.len();

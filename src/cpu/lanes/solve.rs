@@ -35,7 +35,7 @@ pub struct Eliminated<R: Real, S: Simd, const N: usize> {
 }
 
 impl<R: Real, S: Simd, const N: usize> Eliminated<R, S, N> {
-    /// Returns factors that are all zero.
+    /// Returns room for the factors of N × N matrices, filled with zeros.
     #[inline(always)]
     pub fn new(simd: S) -> Self {
         let zero = R::splat(simd, R::ZERO);
@@ -75,7 +75,7 @@ impl<R: Real, S: Simd, const N: usize> Eliminated<R, S, N> {
         self.inverse[I] = R::inverse_above(simd, least[I], pivot);
     }
 
-    /// Solves L D Lᵀ y = x for each lane.
+    /// Returns the solution y of L D Lᵀ y = x for each lane.
     #[inline(always)]
     pub fn solve(&self, simd: S, mut x: [R::Vector<S>; N]) -> [R::Vector<S>; N] {
         for i in 0..N {
@@ -106,7 +106,7 @@ pub struct Factors<R> {
 }
 
 impl<R: Real> Factors<R> {
-    /// Makes room for the factors of matrices of `count` rows, filled with zeros.
+    /// Makes room for the L D Lᵀ factors of each lane's matrix of `count` rows, filled with zeros.
     pub fn new(count: usize) -> Factors<R> {
         let lanes = |n| vec![Lanes::splat(R::ZERO); n];
         Factors {
@@ -117,7 +117,7 @@ impl<R: Real> Factors<R> {
         }
     }
 
-    /// Factorises `lower`, where pivots count as positive above `least`, P numbers.
+    /// Factorises each lane's matrix `lower` in place, as L D Lᵀ; pivots count as positive above `least`, P numbers.
     #[inline(always)]
     pub fn factorise<S: Simd>(&mut self, simd: S, least: &[Lanes<R>]) {
         match least.len() {
@@ -129,7 +129,7 @@ impl<R: Real> Factors<R> {
         }
     }
 
-    /// Factorises the matrices of N parameters, whose numbers stay in registers.
+    /// Factorises each lane's N × N matrix in place, as L D Lᵀ, with its numbers in registers.
     #[inline(always)]
     fn factorise_few<S: Simd, const N: usize>(&mut self, simd: S, least: &[Lanes<R>]) {
         let lanes = R::lanes::<S>();
@@ -191,7 +191,7 @@ impl<R: Real> Factors<R> {
         }
     }
 
-    /// Solves in place.
+    /// Solves each lane's factorised system in place: `x` has the right-hand side, and gets the solution.
     #[inline(always)]
     pub fn solve<S: Simd>(&self, simd: S, x: &mut [Lanes<R>]) {
         match x.len() {
@@ -203,7 +203,7 @@ impl<R: Real> Factors<R> {
         }
     }
 
-    /// Solves the systems of N parameters, whose numbers stay in registers.
+    /// Solves each lane's factorised system of N unknowns in place, with its numbers in registers.
     #[inline(always)]
     fn solve_few<S: Simd, const N: usize>(&self, simd: S, x: &mut [Lanes<R>]) {
         let (Some(x), lower) = (x.first_chunk_mut::<N>(), &self.lower[..packed_length(N)]) else { return };
@@ -221,7 +221,7 @@ impl<R: Real> Factors<R> {
         }
     }
 
-    /// Solves the systems of any number of parameters.
+    /// Solves each lane's factorised system of any number of unknowns in place.
     #[inline(always)]
     fn solve_many(&self, x: &mut [Lanes<R>]) {
         for i in 0..x.len() {

@@ -28,27 +28,27 @@ pub fn pick<T>(condition: bool, yes: T, no: T) -> T {
     if condition { yes } else { no }
 }
 
-/// Returns `new` if the condition holds, else `old`, as a sum with 0. Without the sum, compilers turn a store of the
-/// result into a masked store, which is slow on AMD's processors.
+/// Returns `new` if the condition holds, else `old`, plus 0, which makes of −0 a 0. Without the sum, compilers turn a
+/// store of the result into a masked store, which is slow on AMD's processors.
 #[inline(always)]
 pub fn renew<R: Real>(condition: bool, new: R, old: R) -> R {
     pick(condition, new, old) + R::ZERO
 }
 
-/// Returns |x|.
+/// Returns the absolute value of x.
 #[inline(always)]
 pub fn absolute<R: Real>(x: R) -> R {
     x.maximum(-x)
 }
 
-/// Returns the code of a status as a number of a lane.
+/// Converts a status to its code as a floating-point number, which is how lanes store it.
 #[inline(always)]
 fn code<R: Real>(status: Status) -> R {
     R::of(f64::from(status.code()))
 }
 
 impl<R: Real> Block<R> {
-    /// Accepts or rejects the trial points.
+    /// Accepts or rejects each lane's trial point by its cost, and updates the damping.
     #[inline(always)]
     pub fn judge(&mut self) {
         let mut finite = self.trial_sums[0];
@@ -93,7 +93,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Chooses the next trial points, or sets the statuses of fits that have none.
+    /// Computes each lane's next step and trial point, or sets the status of a fit that ends.
     #[inline(always)]
     pub fn choose<S: Simd>(&mut self, simd: S, whole: &Whole) {
         let settings = &whole.settings;
@@ -166,7 +166,7 @@ impl<R: Real> Block<R> {
         self.advance(&arrived);
     }
 
-    /// Sets the next trial points, and accepts those of fits that have arrived without an evaluation.
+    /// Sets the trial points to the ends of the steps; where `arrived`, accepts them without another evaluation.
     #[inline(always)]
     fn advance(&mut self, arrived: &Lanes<R>) {
         for p in 0..self.parameters {
@@ -187,8 +187,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Determines the free parameters. A parameter is not free if its bounds leave it no room, or if the gradient
-    /// pushes it against one.
+    /// Marks as free the parameters whose bounds leave them room and which the gradient does not push against a bound.
     #[inline(always)]
     pub fn set_free(&mut self) {
         for p in 0..self.lower.len() {
@@ -201,7 +200,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Returns 1 where no free column of the Jacobian has a cosine with the residual above `gtol`.
+    /// Returns 1 for lanes in which no free column of the Jacobian has a cosine with the residual above `gtol`, else 0.
     #[inline(always)]
     fn is_flat(&self, gtol: f64) -> Lanes<R> {
         let limit = R::of(gtol * gtol);
@@ -220,7 +219,7 @@ impl<R: Real> Block<R> {
         flat
     }
 
-    /// Returns the reductions that the steps predict, and the lengths by which convergence is judged.
+    /// Returns the cost reductions that the steps predict, and the lengths by which convergence is judged.
     #[inline(always)]
     fn promises<S: Simd>(&self, simd: S) -> Promises<R> {
         match self.parameters {

@@ -26,13 +26,13 @@ pub struct Step {
 }
 
 impl Step {
-    /// Returns whether the step gains at most `share` of the cost, or is shorter than `xtol` allows.
+    /// Returns whether the step is predicted to gain at most `share` of the cost, or is shorter than `xtol` allows.
     pub fn is_small(&self, settings: &LevenbergMarquardt, share: f64, cost: f64) -> bool {
         self.predicted_reduction <= share * cost || self.length <= settings.xtol * (self.scale + settings.xtol)
     }
 
-    /// Returns what the step promises as it is taken. A reduction below 0 is rounding, and says as little about the
-    /// next step as that of a shortened one.
+    /// Returns the cost reduction predicted for the step as it is taken, whole or shortened. A reduction below 0 is
+    /// rounding, and says as little about the next step as that of a shortened one.
     pub fn promise(&self) -> Promise {
         match self.is_shortened {
             true => Promise::Shortened(self.taken_reduction),
@@ -51,8 +51,7 @@ pub fn is_free(member: &Member, p: usize, bounds: Bounds<'_>) -> bool {
     upper > lower && !pushed && member.sums.normal_matrix[packed_index(p, p)] > 0.0
 }
 
-/// Returns the damped step inside the box; raises the damping until the matrix factorises, and is `None` if it never
-/// does.
+/// Returns the damped step inside the bounds; raises the damping until the matrix factorises, `None` if it never does.
 pub fn solve(member: &mut Member, secant: &[f64], rules: &Rules<'_>) -> Option<Step> {
     for _ in 0..SOLVE_ATTEMPTS {
         if let Some(step) = solve_in_box(member, secant, rules) {
@@ -63,8 +62,7 @@ pub fn solve(member: &mut Member, secant: &[f64], rules: &Rules<'_>) -> Option<S
     None
 }
 
-/// Goes towards the solution for the free parameters from face to face, until no face is met and none holds a parameter
-/// in vain: every part of the way lowers the cost that is foretold, damping included.
+/// Returns the damped step, going on along the bounds where it meets them; `None` if a matrix does not factorise.
 fn solve_in_box(member: &Member, secant: &[f64], rules: &Rules<'_>) -> Option<Step> {
     let Rules { bounds, settings, .. } = *rules;
     let count = member.parameters.len();
@@ -86,14 +84,16 @@ fn solve_in_box(member: &Member, secant: &[f64], rules: &Rules<'_>) -> Option<St
     Some(take(member, secant, way.delta, settings.largest_step, damping))
 }
 
-/// Returns the largest share of a step, at most 1, that moves no parameter by more than `most` times its magnitude.
+/// Returns the factor, at most 1, that scales a step so that no parameter moves by more than `most` times its
+/// magnitude.
 fn share(member: &Member, most: f64, delta: &[f64]) -> f64 {
     let ratio = |(d, x): (&f64, &f64)| d.abs() / x.abs().max(SMALLEST_MAGNITUDE);
     let largest = delta.iter().zip(&member.parameters).map(ratio).fold(0.0, f64::max);
     if largest > most { most / largest } else { 1.0 }
 }
 
-/// Returns the step of `delta`, shortened where it moves a parameter by more than `most` times its magnitude.
+/// Makes a step of `delta`, scaled so that no parameter moves by more than `most` times its magnitude, with its
+/// predictions.
 fn take(member: &Member, secant: &[f64], mut delta: Vec<f64>, most: f64, damping: f64) -> Step {
     let normal = &member.sums.normal_matrix;
     let (mut linear, mut quadratic, mut length, mut scale) = (0.0, 0.0, 0.0, 0.0);

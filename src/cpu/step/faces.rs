@@ -19,8 +19,8 @@ pub struct Way<'a> {
 }
 
 impl Way<'_> {
-    /// Goes on from the parameters' step towards `goal`, as far as the first face, and holds what has met it; `false`
-    /// when nothing has.
+    /// Moves the step towards `goal` up to the first bound and holds the parameters that meet it; returns whether any
+    /// did.
     pub fn meet_faces(&mut self, x: &[f64], goal: &[f64]) -> bool {
         let share = |p: usize| if self.free[p] { self.share_inside(x[p], goal[p], p) } else { 1.0 };
         let inside: Vec<f64> = (0..x.len()).map(share).collect();
@@ -35,13 +35,12 @@ impl Way<'_> {
         first < 1.0
     }
 
-    /// Returns the step to the face that lies before a `goal` outside.
+    /// Returns the step of parameter p from `x` to the bound that a step of `goal` would cross.
     fn face(&self, x: f64, goal: f64, p: usize) -> f64 {
         if x + goal < self.bounds.lower[p] { self.bounds.lower[p] - x } else { self.bounds.upper[p] - x }
     }
 
-    /// Returns the share of the way to `goal` that lies inside the bounds of parameter p; all of it where nothing is
-    /// left to go.
+    /// Returns how far (0 to 1) the way from the present step to `goal` stays inside the bounds of parameter p.
     fn share_inside(&self, x: f64, goal: f64, p: usize) -> f64 {
         let left = goal - self.delta[p];
         if left == 0.0 || (x + goal >= self.bounds.lower[p] && x + goal <= self.bounds.upper[p]) {
@@ -50,8 +49,8 @@ impl Way<'_> {
         ((self.face(x, goal, p) - self.delta[p]) / left).clamp(0.0, 1.0)
     }
 
-    /// Frees the held parameter that promises most, if what is foretold falls on its way inside; `false` when there is
-    /// none.
+    /// Frees the held parameter with the largest predicted gain, if the cost falls inwards there; returns whether one
+    /// was.
     pub fn release(&mut self, system: &System) -> bool {
         let gains: Vec<f64> =
             (0..self.free.len()).map(|p| if self.free[p] { 0.0 } else { self.gain(system, p) }).collect();
@@ -62,8 +61,8 @@ impl Way<'_> {
         most > 0.0
     }
 
-    /// Returns the reduction of the cost that is predicted if parameter p alone is freed; 0 unless it is held in vain,
-    /// that is, unless the cost falls into the box.
+    /// Returns the cost reduction predicted if parameter p alone is freed from its bound; 0 unless the cost falls
+    /// inwards.
     fn gain(&self, system: &System, p: usize) -> f64 {
         let (lower, upper) = (self.bounds.lower[p], self.bounds.upper[p]);
         let (mut slope, mut size) = (system.member.sums.gradient[p], system.member.sums.gradient[p].abs());

@@ -18,7 +18,7 @@ use crate::solver::Bounds;
 use crate::solver::member::Member;
 use crate::solver::thresholds::{BENT, CLOSE};
 
-/// Returns the vector s of S = s sᵀ, such that A + S predicts how the gradient changes between the last two points.
+/// Returns s such that A + s sᵀ predicts the gradient's change between the last two points; zeros if they do not tell.
 ///
 /// This is the symmetric rank-one update (Nocedal & Wright 2006, eq. 6.24) of a structured secant equation (after
 /// Dennis, Gay & Welsch 1981). One point is the accepted one. The other is the last trial point or, if that was
@@ -48,14 +48,14 @@ pub fn secant(member: &Member, bounds: Bounds<'_>) -> Vec<f64> {
     missed.iter().map(|m| if known { m / extra.sqrt() } else { 0.0 }).collect()
 }
 
-/// Returns whether the cost rises more steeply at the trial point than it falls at the accepted one: the minimum
-/// between them is nearer to this.
+/// Returns whether, along the line between them, the cost rises more at the trial point than it falls at the accepted
+/// one.
 pub fn turns_back(member: &Member) -> bool {
     let slopes = member.sums.gradient.iter().zip(&member.trial_sums.gradient);
     between(member).iter().zip(slopes).map(|(d, (here, there))| d * (here + there)).sum::<f64>() < 0.0
 }
 
-/// Returns the vector from the accepted point to the other.
+/// Returns the vector from the accepted point to the one in `trial`.
 fn between(member: &Member) -> Vec<f64> {
     member.trial.iter().zip(&member.parameters).map(|(t, x)| t - x).collect()
 }

@@ -11,22 +11,23 @@ pub struct System<'a> {
 }
 
 impl System<'_> {
-    /// Returns diagonal element `p` of the normal matrix.
+    /// Returns element (p, p) of the normal matrix, without damping.
     pub fn diagonal(&self, p: usize) -> f64 {
         self.member.sums.normal_matrix[packed_index(p, p)]
     }
 
-    /// Returns element (p, q) of A + S.
+    /// Returns element (p, q) of A + s sᵀ, the normal matrix and the secant correction.
     pub fn curvature(&self, p: usize, q: usize) -> f64 {
         self.member.sums.normal_matrix[packed_index(p, q)] + self.secant[p] * self.secant[q]
     }
 
-    /// Returns element (p, p) of μ D.
+    /// Returns what damping adds to diagonal element p of the matrix: μ max(A_pp, lowest).
     pub fn damping(&self, p: usize) -> f64 {
         self.member.damping.mu * self.diagonal(p).max(self.lowest)
     }
 
-    /// Solves for the step δ of the free parameters F, given that of the others. Returns the largest μ D / diag A_FF.
+    /// Solves the damped system for the free elements of `delta`, given the others; returns the largest μ D / diag A.
+    /// `None` if it does not factorise.
     pub fn solve_free(&self, free: &[bool], delta: &mut [f64]) -> Option<f64> {
         let members: Vec<usize> = (0..free.len()).filter(|&p| free[p]).collect();
         let mut matrix = vec![0.0; packed_length(members.len())];

@@ -9,7 +9,7 @@ use pulp::x86::{V3, V4};
 use super::{CHUNK, Places, TAPS, Weights, Window, apply_plainly};
 use crate::rows::Real;
 
-/// Returns whether it could.
+/// Computes a chunk's pixels with vector instructions; returns `false`, undone, if numbers or machine do not suit.
 #[inline(always)]
 pub fn apply<R: Real>(places: &Places, weight: &Weights<R>, row: &[R], output: &mut [R]) -> bool {
     let (Some(weight), Some(row), Some(output)) =
@@ -52,7 +52,7 @@ impl NullaryFnOnce for Chunk<'_, V3> {
     }
 }
 
-/// Applies the taps to a chunk of pixels, LANES at a time, by the fastest way that each group's window allows.
+/// Computes a chunk's pixels from their taps, LANES at a time, the fastest way that each group's window allows.
 #[inline(always)]
 fn run<S: Pick<LANES>, const LANES: usize>(chunk: Chunk<'_, S>) {
     let Chunk { simd, places, weight, row, output } = chunk;
