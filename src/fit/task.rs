@@ -127,7 +127,7 @@ impl SpectralFitter {
 fn refused(model: &SpectralModel, spectra: &Spectra, place: usize, fault: &Fault) -> Error {
     Error::BadSpectrum {
         file: spectra.file.to_string(),
-        row: place as u64,
+        row: spectra.rows[place],
         id: blank(model, spectra, place).id.to_string(),
         cause: format!("{}: {}", fault.cause.name(), fault.detail),
     }

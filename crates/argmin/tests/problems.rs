@@ -3,7 +3,7 @@
 use argmin::core::{CostFunction, Executor, Gradient, Jacobian, Operator, State};
 use argmin::solver::particleswarm::ParticleSwarm;
 use popfit::{
-    Continuum, CurveFitter, Curves, Device, Emulator, Estimator, Formula, Spectra, SpectralFitter, SpectralModel,
+    Continuum, CurveFitter, Curves, Device, Emulator, Error, Estimator, Formula, Spectra, SpectralFitter, SpectralModel,
 };
 use popfit_argmin::{Problem, Problems};
 use popfit_testing::fits::{devices, fitter};
@@ -131,6 +131,15 @@ fn turning_to_another_spectrum_is_as_making_it() {
     assert!(turned.turn_to(&all, SPECTRA).is_err());
     let others = Problems::of_spectra(&stars(&Device::cpu(), true), &spectra()).unwrap();
     assert!(turned.turn_to(&others, 0).is_err());
+}
+
+/// Rows are those of the file, not of the batch.
+#[test]
+fn a_spectrum_without_a_problem_is_named_by_its_row() {
+    let mut some = Spectra::open(format!("{DATA}/spectra.npz")).unwrap().slice(5..8);
+    some.arms[0].ivar.to_mut()[..100].fill(-1.0);
+    let refused = Problems::of_spectra(&stars(&Device::cpu(), false), &some);
+    assert!(matches!(refused, Err(Error::BadSpectrum { row: 5, .. })), "{:?}", refused.err());
 }
 
 #[test]
