@@ -8,14 +8,14 @@ use super::Failure;
 /// The first write that failed.
 static FAULT: OnceLock<io::Error> = OnceLock::new();
 
-/// Prints a line to standard output; a failure to write it is kept for [`failure`]. A failed write does not stop the
+/// Prints a line to standard output; a failure to write it is kept for `failure`. A failed write does not stop the
 /// command, which reports it when it ends. The command goes on whatever becomes of it: its files are worth more than
 /// its words.
 pub fn line(text: impl std::fmt::Display) {
     note(writeln!(io::stdout(), "{text}"));
 }
 
-/// Keeps the first error of writing to standard output for [`failure`], except a closed pipe as in `popfit demo |
+/// Keeps the first error of writing to standard output for `failure`, except a closed pipe as in `popfit demo |
 /// head`.
 pub fn note(written: io::Result<()>) {
     if let Err(error) = written
