@@ -13,8 +13,9 @@ pub struct VelocityPosterior {
     pub kurtosis: f64,
 }
 
-/// Returns velocity, error, skewness and kurtosis of exp(−objective / 2) on an ascending grid of equal steps, as
-/// rvspecfit's `find_best` does; `None` if no objective is finite.
+/// Returns the velocity at the vertex of the lowest objective, and the moments of exp(−objective / 2) about it.
+///
+/// The grid ascends in equal steps, as in rvspecfit's `find_best`. `None` if no objective is finite.
 pub fn moments(velocities: &[f64], objectives: &[f64]) -> Option<VelocityPosterior> {
     let finite = (0..velocities.len()).filter(|&i| objectives[i].is_finite());
     let lowest = finite.min_by(|&a, &b| objectives[a].total_cmp(&objectives[b]))?;

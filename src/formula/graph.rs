@@ -213,7 +213,7 @@ impl Graph {
         }
     }
 
-    /// Returns the node of aⁿ for an integer n, which is computed by products; it is added if it is new.
+    /// Returns the node of aⁿ for an integer n, added if it is new: evaluation forms the power by products.
     pub fn integer_power(&mut self, a: NodeId, n: i32) -> NodeId {
         match n {
             0 => self.number(1.0),

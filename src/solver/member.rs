@@ -35,7 +35,7 @@ impl Promise {
         }
     }
 
-    /// Returns the cost reduction predicted for the last step if that was whole and gains; `None` otherwise.
+    /// Returns the cost reduction predicted for the last step if the step was not shortened and it is above 0.
     pub fn of_whole_step(self) -> Option<f64> {
         match self {
             Promise::Whole(reduction) if reduction > 0.0 => Some(reduction),

@@ -68,7 +68,7 @@ impl InputFiles {
 }
 
 impl Input {
-    /// Returns whether the file on disk is the same as at first but has another length or modification time.
+    /// Returns whether the file was written to in place: the same device and inode as at first, another length or time.
     fn has_other_times(&self) -> bool {
         let (Some(before), Ok(now)) = (&self.before, std::fs::metadata(&self.path)) else { return false };
         let stamp = |of: &Metadata| (of.len(), of.modified().ok());

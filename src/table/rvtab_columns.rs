@@ -87,8 +87,8 @@ pub(super) fn columns(batch: &RvBatch) -> Vec<(FitsColumn, ColumnValues)> {
     all
 }
 
-/// Adds velocity, rotation and label columns with their errors, by calls of `add`; NaN where there is no such
-/// parameter.
+/// Adds rvspecfit's columns of velocity, rotation and its four labels, by calls of `add`; NaN where the model has no
+/// such parameter.
 fn parameters(batch: &RvBatch, add: Add) {
     let float = |get: &dyn Fn(usize) -> f64| ColumnValues::F64((0..batch.rows.len()).map(get).collect());
     let unit = velocity_unit();

@@ -21,9 +21,10 @@ pub struct Components {
 }
 
 impl Components {
-    /// Computes the principal components of the first [`PRINCIPAL`] of `rows` (templates, bins), each scaled to unit
-    /// length so that weak lines count as much as strong ones, without subtracting a mean; then projects every row on
-    /// them.
+    /// Computes the principal components of some templates' lines, and projects the lines of all on them.
+    ///
+    /// `rows` are (templates, bins). The first [`PRINCIPAL`] are used, each scaled to unit length so that weak lines
+    /// count as much as strong ones, without subtracting a mean.
     pub fn new(rows: &[f64], templates: usize) -> Components {
         let bins = rows.len() / templates;
         let some = PRINCIPAL.min(templates);
