@@ -69,7 +69,8 @@ pub enum Error {
     /// Settings that a fitter cannot work with: all of them, not the first one alone.
     #[error("{}", listed(faults))]
     InvalidSettings { faults: Vec<InvalidSetting> },
-    /// A spectrum cannot be fitted, and the fitter is [strict](crate::SpectralFitter::strict), or its problem was wanted.
+    /// A spectrum cannot be fitted, and the fitter is [strict](crate::SpectralFitter::strict), or problems for another
+    /// optimiser were asked for.
     #[error("{file}, row {row}, id {id}: {cause}")]
     BadSpectrum { file: String, row: u64, id: String, cause: String },
     /// No adapter matches.

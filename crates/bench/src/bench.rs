@@ -76,12 +76,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     for workload in Workload::all(arguments.quick)? {
         let mut runs = Vec::new();
-        for solver in workload.solvers() {
+        for (name, solver) in workload.solvers() {
             for (device, pool) in
                 gpus.iter().map(|gpu| (gpu.clone(), &all)).chain([(Device::cpu(), &all), (Device::cpu(), &one)])
             {
-                tell(&workload, solver.0, pool);
-                runs.push(race::popfit(&workload, solver, &device, pool, budget).map_err(Failure::running)?);
+                tell(&workload, name, pool);
+                runs.push(race::popfit(&workload, name, solver, &device, pool, budget).map_err(Failure::running)?);
             }
         }
         for peer in Peer::ALL.into_iter().filter(|_| !arguments.without_peers) {
@@ -147,7 +147,7 @@ fn rows(workload: &Workload, runs: Vec<Run>) -> popfit::Result<Vec<Row>> {
     objectives.push(workload.judge(&workload.reference(most)?.by_fit(most))?);
     let best = best(&objectives);
     let pairs = runs.into_iter().zip(&objectives);
-    Ok(pairs.map(|(run, found)| Row::new((workload.name(), workload.fits()), run, found, &best)).collect())
+    Ok(pairs.map(|(run, found)| Row::new(workload.name(), workload.fits(), run, found, &best)).collect())
 }
 
 /// Prints a workload's description and a table with a row per run.

@@ -76,7 +76,7 @@ impl Gauss {
     }
 
     /// Fits the first `count` curves, to the last digit if `polish`; returns parameters and count of evaluations.
-    pub fn fit(&self, (device, solver): (&Device, Solver), polish: bool, count: usize) -> Result<Answers> {
+    pub fn fit(&self, device: &Device, solver: Solver, polish: bool, count: usize) -> Result<Answers> {
         let fitter = fitter(device.clone())?.solver(solver).polish(polish);
         let mut answers = Answers::default();
         let mut columns = CurveColumns::default();

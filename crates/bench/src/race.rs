@@ -31,7 +31,8 @@ const PATIENCE: f64 = 10.0;
 /// Times popfit on as many of the workload's fits as `budget` allows, repeatedly until it is spent.
 pub fn popfit(
     workload: &Workload,
-    (name, solver): (&'static str, Solver),
+    name: &'static str,
+    solver: Solver,
     device: &Device,
     pool: &ThreadPool,
     budget: Duration,

@@ -100,11 +100,11 @@ pub fn run(devices: &[Device], quick: bool, outputs: Outputs) -> std::result::Re
         for &value in axis.values(quick) {
             let at = |own: Axis, usual: usize| if own == axis { value } else { usual };
             let pixels = at(Axis::Pixels, if quick { PIXELS / 4 } else { PIXELS });
-            let shape = (at(Axis::Labels, LABELS), pixels, at(Axis::Spectra, usual));
-            let (model, spectra) = spectra(shape).map_err(Failure::running)?;
+            let (labels, count) = (at(Axis::Labels, LABELS), at(Axis::Spectra, usual));
+            let (model, spectra) = spectra(labels, pixels, count).map_err(Failure::running)?;
             for device in devices {
                 let fitter = SpectralFitter::new(model.clone(), device.clone()).starts(at(Axis::Starts, STARTS));
-                points.push(measure((axis, value), &fitter, &spectra, budget).map_err(Failure::running)?);
+                points.push(measure(axis, value, &fitter, &spectra, budget).map_err(Failure::running)?);
             }
         }
     }
@@ -119,7 +119,7 @@ pub fn run(devices: &[Device], quick: bool, outputs: Outputs) -> std::result::Re
 }
 
 /// Returns a model of (labels, pixels, spectra) this size with a random network, and noisy spectra of it.
-fn spectra((labels, pixels, count): (usize, usize, usize)) -> Result<(SpectralModel, Spectra<'static>)> {
+fn spectra(labels: usize, pixels: usize, count: usize) -> Result<(SpectralModel, Spectra<'static>)> {
     let emulator = network(labels, pixels)?;
     let (spectra, _) = noisy_templates(&emulator, count)?;
     let model = SpectralModel::builder().arm("", emulator).velocity(-300.0..=300.0).continuum(Continuum::rbf(10));
@@ -127,12 +127,7 @@ fn spectra((labels, pixels, count): (usize, usize, usize)) -> Result<(SpectralMo
 }
 
 /// Fits the spectra repeatedly until `budget` is spent, and returns the shortest time as a point of the plot.
-fn measure(
-    (axis, value): (Axis, usize),
-    fitter: &SpectralFitter,
-    spectra: &Spectra,
-    budget: Duration,
-) -> Result<Point> {
+fn measure(axis: Axis, value: usize, fitter: &SpectralFitter, spectra: &Spectra, budget: Duration) -> Result<Point> {
     // a first time for what is made once
     fitter.fit(&spectra.slice(0..spectra.len().min(4)))?;
     let begin = Instant::now();

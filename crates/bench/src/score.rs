@@ -30,7 +30,7 @@ pub struct Row {
 
 impl Row {
     /// Returns a run's table row: its speed, and how many answers have objectives near the `best` known ones.
-    pub fn new((workload, fits): (&'static str, usize), run: Run, objectives: &[f64], best: &[f64]) -> Row {
+    pub fn new(workload: &'static str, fits: usize, run: Run, objectives: &[f64], best: &[f64]) -> Row {
         let mut gaps: Vec<f64> = objectives.iter().zip(best).map(|(found, best)| found - best).collect();
         // no answer is a gap without end
         gaps.iter_mut().filter(|gap| gap.is_nan()).for_each(|gap| *gap = f64::INFINITY);
@@ -75,9 +75,9 @@ mod tests {
         let objectives = [vec![1.0, 2.0, f64::INFINITY, 4.0], vec![1.0005, 1.5, 3.0, 4.0]];
         let best = best(&objectives);
         assert_eq!(best, [1.0, 1.5, 3.0, 4.0]);
-        let row = Row::new(("any", 10), run(), &objectives[0], &best);
+        let row = Row::new("any", 10, run(), &objectives[0], &best);
         assert_eq!((row.fits, row.within, row.gap_median, row.gflops), (4, 0.5, 0.5, 2.0));
         assert_eq!(row.seconds, None);
-        assert_eq!(Row::new(("any", 10), run(), &best, &best).seconds, Some(5.0));
+        assert_eq!(Row::new("any", 10, run(), &best, &best).seconds, Some(5.0));
     }
 }

@@ -125,8 +125,8 @@ impl Workload {
     /// Fits the first `count` curves or spectra by popfit with this solver on this device.
     pub fn popfit(&self, device: &Device, solver: Solver, count: usize) -> Result<Answers> {
         match self {
-            Workload::Spectra(stars) => stars.fit((device, solver), Precision::F32, count),
-            Workload::Gauss(gauss) => gauss.fit((device, solver), false, count),
+            Workload::Spectra(stars) => stars.fit(device, solver, Precision::F32, count),
+            Workload::Gauss(gauss) => gauss.fit(device, solver, false, count),
         }
     }
 
@@ -134,8 +134,8 @@ impl Workload {
     pub fn reference(&self, count: usize) -> Result<Answers> {
         let cpu = Device::cpu();
         match self {
-            Workload::Spectra(stars) => stars.fit((&cpu, LevenbergMarquardt::default().into()), Precision::F64, count),
-            Workload::Gauss(gauss) => gauss.fit((&cpu, CurveFitter::LEVENBERG_MARQUARDT.into()), true, count),
+            Workload::Spectra(stars) => stars.fit(&cpu, LevenbergMarquardt::default().into(), Precision::F64, count),
+            Workload::Gauss(gauss) => gauss.fit(&cpu, CurveFitter::LEVENBERG_MARQUARDT.into(), true, count),
         }
     }
 
@@ -152,7 +152,8 @@ impl Stars {
     /// Makes a workload of spectra from `starts` (spectra, parameters) in the parameters' units, or else from first
     /// guesses.
     fn new(
-        (name, data): (&'static str, String),
+        name: &'static str,
+        data: String,
         model: SpectralModel,
         spectra: Spectra,
         starts: Option<Vec<f64>>,
@@ -171,7 +172,7 @@ impl Stars {
     }
 
     /// Fits the first `count` spectra from the workload's starts, and returns parameters and count of evaluations.
-    fn fit(&self, (device, solver): (&Device, Solver), precision: Precision, count: usize) -> Result<Answers> {
+    fn fit(&self, device: &Device, solver: Solver, precision: Precision, count: usize) -> Result<Answers> {
         let fitter = SpectralFitter::new(self.model.clone(), device.clone()).solver(solver).precision(precision);
         let width = fitter.parameters().len();
         let table = fitter.fit_from(&self.spectra.slice(0..count), &self.starts[..count * width])?;
@@ -209,7 +210,7 @@ fn synb(count: usize) -> Result<Stars> {
         .velocity(-1000.0..=1000.0)
         .continuum(Continuum::rbf(10))
         .build()?;
-    Stars::new(("synb", words), model, spectra, None)
+    Stars::new("synb", words, model, spectra, None)
 }
 
 /// Returns the workload of `count` noisy templates, fitted without velocity and continuum.
@@ -218,5 +219,5 @@ fn bare_emulator(count: usize) -> Result<Stars> {
     let (spectra, starts) = noisy_templates(&emulator, count)?;
     let arm = Arm::new("", emulator).interpolation(Interpolation::Linear).continuum(Continuum::none());
     let words = "noisy templates of the demo's emulator, without velocity and continuum".to_owned();
-    Stars::new(("emulator", words), SpectralModel::builder().add_arm(arm).build()?, spectra, Some(starts))
+    Stars::new("emulator", words, SpectralModel::builder().add_arm(arm).build()?, spectra, Some(starts))
 }

@@ -109,9 +109,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         both.len()
     ));
     if pairs.is_empty() && !(a.is_empty() && b.is_empty()) {
-        return Err(Failure::differs("fail: the tables have no spectrum in common"));
+        return Err(Failure::of_the_run("fail: the tables have no spectrum in common"));
     }
-    let all = differences((&a, &b), &both)?;
+    let all = differences(&a, &b, &both)?;
     print(&all, arguments.threshold);
     if let Some(file) = plot {
         let path = file.path().to_path_buf();
@@ -124,16 +124,16 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         names.parameters().iter().find(|name| !others.parameters().contains(name)).cloned()
     };
     if let Some(name) = of_one(&a, &b).or_else(|| of_one(&b, &a)) {
-        return Err(Failure::differs(format!("fail: {name} is in one of the tables only")));
+        return Err(Failure::of_the_run(format!("fail: {name} is in one of the tables only")));
     }
     if let Some(none) = all.iter().find(|one| one.sorted.is_empty() && !one.all_undetermined && !pairs.is_empty()) {
-        return Err(Failure::differs(format!("fail: no two fits of {} can be compared", none.name)));
+        return Err(Failure::of_the_run(format!("fail: no two fits of {} can be compared", none.name)));
     }
     verdict(arguments, &all, missing == (0, 0) && turned == 0)
 }
 
 /// Returns |A − B| / error of each common parameter, sorted, over the pairs of rows `both`, which converged in A and B.
-fn differences((a, b): (&FitTable, &FitTable), both: &[&(FitRow, FitRow)]) -> Result<Vec<Differences>, Failure> {
+fn differences(a: &FitTable, b: &FitTable, both: &[&(FitRow, FitRow)]) -> Result<Vec<Differences>, Failure> {
     let common: Vec<(usize, usize)> = (0..a.parameters().len())
         .filter_map(|p| Some((p, b.parameters().iter().position(|name| *name == a.parameters()[p])?)))
         .collect();
@@ -170,13 +170,13 @@ fn verdict(arguments: &Arguments, all: &[Differences], same: bool) -> Result<(),
             line("pass");
             Ok(())
         }
-        Some(one) => Err(Failure::differs(format!(
+        Some(one) => Err(Failure::of_the_run(format!(
             "fail: {} differs by more than {} errors in {:.2} % of the fits",
             one.name,
             arguments.threshold,
             100.0 * (1.0 - one.within(arguments.threshold))
         ))),
-        None => Err(Failure::differs("fail: the tables do not have the same converged spectra")),
+        None => Err(Failure::of_the_run("fail: the tables do not have the same converged spectra")),
     }
 }
 

@@ -216,7 +216,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     finished.map_err(|error| failed(arguments, error, journal.has_rows()))?;
     let time = begin.elapsed();
     if let (Some(page), Some(kept)) = (page, kept) {
-        let about = about(arguments, &fitter, metadata, (&summary, time));
+        let about = about(arguments, &fitter, metadata, &summary, time);
         let written = page.write_journaled(&about, &kept, Some(&fitter), &mut journal);
         let written = targets.record(&mut journal, written);
         written.map_err(|error| without_page(arguments, error))?;
@@ -363,7 +363,8 @@ fn about(
     arguments: &Arguments,
     fitter: &SpectralFitter,
     metadata: Metadata,
-    (summary, time): (&Summary, Duration),
+    summary: &Summary,
+    time: Duration,
 ) -> About {
     About::default()
         .title(report::name(&arguments.output))
@@ -371,7 +372,7 @@ fn about(
         .metadata(metadata)
         .units(fitter.units())
         .time(time)
-        .recalled(summary.fits - fitted(summary))
+        .recalled(summary.fits.saturating_sub(fitted(summary)))
 }
 
 /// Returns how many fits this run made itself, without those that it took from an earlier run's journal.

@@ -52,15 +52,15 @@ impl Row {
         vec![
             format!("{}{more}", self.first),
             name.clone(),
-            range(*data),
-            range(*model),
-            used.map_or("none".into(), range),
+            range(data.0, data.1),
+            range(model.0, model.1),
+            used.map_or("none".into(), |(first, last)| range(first, last)),
             format!("{used_pixels} of {pixels}"),
         ]
     }
 }
 
 /// Formats a wavelength range (Å) as `first–last` with two decimals.
-fn range((first, last): (f64, f64)) -> String {
+fn range(first: f64, last: f64) -> String {
     format!("{first:.2}–{last:.2}")
 }
