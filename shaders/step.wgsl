@@ -54,13 +54,47 @@ fn judge(slot: u32) -> i32 {
     return select(FTOL_STATUS, STALLED, far);
 }
 
+// The factor by which a finishing step is to be lengthened where steps creep; 1 elsewhere. Where residuals bend the cost
+// the other way, the normal matrix is more curved than the cost: steps point the same way, each is q times as long as the
+// one before, and together they lead 1 / (1 - q) times as far as the first of them (Aitken's extrapolation).
+// Where steps grow, the minimum is further away than any factor says.
+fn stride(slot: u32) -> f32 {
+    let before = state[at(PREDICTED_REDUCTION, slot)];
+    var product = 0.0;
+    for (var p = 0u; p < parameter_count; p++) {
+        product += state[at(GRADIENT + p, slot)] * (state[at(ACCEPTED + p, slot)] - trial(p, slot));
+    }
+    let known = before > 0.0 && control[cell(REJECTIONS, slot)] == 0 && !rescaled && !changed_face(slot);
+    if !known || !(product >= PARALLEL * sqrt(before * reduction)) {
+        return 1.0;
+    }
+    return 1.0 / max(1.0 - min(sqrt(reduction / before), 1.0), 1.0 / LONGEST_STRIDE);
+}
+
+// Multiplies the step by a factor, as far as no parameter moves by too much. What the step promises says nothing about
+// the next one then.
+fn lengthen(slot: u32, factor: f32) {
+    for (var p = 0u; p < parameter_count; p++) {
+        delta[p] *= factor;
+    }
+    shorten(slot);
+    rescaled = true;
+    taken_reduction = -taken_reduction;
+}
+
 // The finishing steps: the status when their length no longer shrinks (what is left is rounding), or RUNNING. The step
 // that was too long is taken back if it raised the cost; if it lowered that by more than rounding, the search goes on.
+// Where steps creep, the next one is lengthened instead.
 fn finish(slot: u32) -> i32 {
     let steps = control[cell(FINISHING, slot)] + 1;
     control[cell(FINISHING, slot)] = steps;
     let cost = accepted_cost(slot);
     let longer = reduction > SHRINKS * abs(state[at(PREDICTED_REDUCTION, slot)]);
+    let factor = stride(slot);
+    if longer && factor > 1.0 && steps < FINISHING_STEPS {
+        lengthen(slot, factor);
+        return RUNNING;
+    }
     // since the last step was accepted, the trial point is the one before
     let before = state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)];
     let fall = select(0.0, before - cost, control[cell(REJECTIONS, slot)] == 0);
@@ -71,7 +105,7 @@ fn finish(slot: u32) -> i32 {
     if longer && fall < 0.0 {
         accept(slot);
     }
-    let far = shortened && largest_cosine(slot, accepted_cost(slot)) > FAR_COSINE;
+    let far = rescaled && largest_cosine(slot, accepted_cost(slot)) > FAR_COSINE;
     return select(RUNNING, select(FTOL_STATUS, STALLED, far), longer || steps >= FINISHING_STEPS);
 }
 
@@ -85,7 +119,25 @@ fn is_small(least: f32) -> bool {
 fn is_last(slot: u32, small: f32) -> bool {
     let previous = state[at(PREDICTED_REDUCTION, slot)];
     let contraction = max(reduction / previous, BEST_CONTRACTION);
-    return previous > 0.0 && !shortened && control[cell(REJECTIONS, slot)] == 0 && reduction * contraction <= small;
+    return previous > 0.0 && !rescaled && control[cell(REJECTIONS, slot)] == 0 && reduction * contraction <= small;
+}
+
+// The distance of a value of a parameter from the nearer of its bounds.
+fn face_gap(slot: u32, parameter: u32, value: f32) -> f32 {
+    return min(abs(value - lower_bound(slot, parameter)), abs(value - upper_bound(slot, parameter)));
+}
+
+// Whether the last step has moved a parameter onto one of its bounds, or off it. The trial point must be the point
+// before, as it is after a step that was accepted.
+fn changed_face(slot: u32) -> bool {
+    var changed = false;
+    for (var p = 0u; p < parameter_count; p++) {
+        let here = state[at(ACCEPTED + p, slot)];
+        let before = trial(p, slot);
+        let gap = min(face_gap(slot, p, here), face_gap(slot, p, before));
+        changed = changed || (here != before && gap <= AT_FACE * abs(here - before));
+    }
+    return changed;
 }
 
 // Takes the last step without another linearisation, which could only confirm it: its promise is kept to second order.
@@ -123,7 +175,7 @@ fn set_trial(slot: u32, last: bool) -> i32 {
     if moved && last {
         return take_last(slot);
     }
-    return select(select(XTOL_STATUS, STALLED, shortened), RUNNING, moved);
+    return select(select(XTOL_STATUS, STALLED, rescaled), RUNNING, moved);
 }
 
 // Chooses the next trial point (RUNNING), or tells why there is none.
@@ -136,6 +188,7 @@ fn choose(slot: u32) -> i32 {
         return STALLED;
     }
     let finishing = control[cell(MODE, slot)] == FINISHING_MODE;
+    let changed = changed_face(slot);
     let bent = set_secant(slot);
     var undamped = false;
     // a second and a third time when the floor is released, and when the finishing steps begin
@@ -157,7 +210,7 @@ fn choose(slot: u32) -> i32 {
             continue;
         }
         // the cost no longer tells: too small a reduction, or rejected until next to none or no step is left
-        let futile = !shortened && control[cell(REJECTIONS, slot)] > 0;
+        let futile = !rescaled && control[cell(REJECTIONS, slot)] > 0;
         if !(((undamped || futile) && reduction <= NOISE * cost) || !moves(slot)) {
             break;
         }
@@ -178,8 +231,9 @@ fn choose(slot: u32) -> i32 {
     if small_step {
         return XTOL_STATUS;
     }
-    // a penalty would take its unknown share of the promise, what bends the cost changes from step to step
-    let plain = state[at(PENALTY, slot)] == 0.0 && !bent;
+    // a penalty would take its unknown share of the promise, what bends the cost changes from step to step, and the
+    // promise of a step with other free parameters says nothing about this one
+    let plain = state[at(PENALTY, slot)] == 0.0 && !bent && !changed;
     return set_trial(slot, undamped && plain && TRUSTS_STEPS && is_last(slot, FTOL * cost));
 }
 

@@ -84,7 +84,7 @@ fn judge(slot: u32, first: bool) -> i32 {
 
 // Returns true if the step moves no parameter by more than TRUSTED_STEP of its magnitude, and leaves all their signs.
 fn is_trusted(slot: u32) -> bool {
-    var trusted = !shortened;
+    var trusted = !rescaled;
     for (var p = 0u; p < parameter_count; p++) {
         let value = state[at(ACCEPTED + p, slot)];
         let is_short = abs(delta[p]) <= TRUSTED_STEP * max(abs(value), SMALLEST_MAGNITUDE);
@@ -107,7 +107,7 @@ fn choose(slot: u32) -> i32 {
     let previous = state[at(PREDICTED_REDUCTION, slot)];
     let rejections = control[cell(REJECTIONS, slot)];
     // the first promise, one after a rejection, and that of a shortened step tell nothing about the next
-    let known = previous > 0.0 && rejections == 0 && !shortened;
+    let known = previous > 0.0 && rejections == 0 && !rescaled;
     let contraction = clamp(reduction / previous, BEST_CONTRACTION, 1.0);
     let remaining = reduction * select(1.0, contraction, known);
     let settled = step_damping < UNDAMPED;

@@ -114,6 +114,25 @@ fn neighbours_of_masked_spectra_keep_their_bits() {
     }
 }
 
+/// Spectra whose χ² stays large have further starts, and their rows depend neither on the batch nor on its memory.
+#[test]
+fn further_starts_depend_on_one_spectrum_alone() {
+    let reference: Value = serde_json::from_str(REFERENCE).unwrap();
+    let stiff = items(&reference["cases"]).last().unwrap();
+    let all = spectra(stiff);
+    for device in devices() {
+        let together = fitter(model(stiff), &device).fit(&all).unwrap();
+        let first = together.rows().map(|row| row.start).collect::<Vec<_>>();
+        assert!(first.iter().any(|start| start.is_some_and(|start| start >= 4)), "no further start won: {first:?}");
+        let few = fitter(model(stiff), &device).max_memory(1 << 26).fit(&all).unwrap();
+        for n in 0..all.len() {
+            let alone = fitter(model(stiff), &device).fit(&all.slice(n..n + 1)).unwrap();
+            assert_eq!(FitRow { id: together.row(n).id, ..alone.row(0) }, together.row(n), "spectrum {n}");
+            assert_eq!(few.row(n), together.row(n), "spectrum {n}");
+        }
+    }
+}
+
 /// Pixels whose weight is out of all proportion are refused, and the first is named; a few that are merely large are
 /// not.
 #[test]

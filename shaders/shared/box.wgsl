@@ -8,7 +8,7 @@ var<private> parameter_count: u32;
 var<private> delta: array<f32, PARAMETERS>;
 var<private> secant: array<f32, PARAMETERS>; // s, zeros unless secant.wgsl sets it
 var<private> free: array<bool, PARAMETERS>;
-var<private> shortened: bool;
+var<private> rescaled: bool;
 var<private> reduction: f32; // 2 g delta - delta (A + S) delta, and
 var<private> step_length: f32; // |sqrt(diag A) delta|, both before the step was shortened
 var<private> taken_reduction: f32; // of the shortened step; negative if it was shortened: it says nothing of the next
@@ -113,8 +113,8 @@ fn promise(slot: u32) {
     step_length = sqrt(length_square);
     step_scale = sqrt(scale_square);
     let share = shorten(slot);
-    shortened = share < 1.0;
-    taken_reduction = select(reduction, -share * (2.0 * linear - share * quadratic), shortened);
+    rescaled = share < 1.0;
+    taken_reduction = select(reduction, -share * (2.0 * linear - share * quadratic), rescaled);
 }
 
 // Goes towards the solution for the free parameters from face to face, until no face is met and none holds a parameter

@@ -139,7 +139,7 @@ mod tests {
         let goes_on = |best: &Member, other: &Member| assert_eq!(second(best, other), (None, other.pause));
         // neither's step is believed where it was shortened, or follows a rejection
         for spoil in
-            [|m: &mut Member| m.promise = Promise::Shortened(m.promise.reduction()), |m: &mut Member| m.rejections = 1]
+            [|m: &mut Member| m.promise = Promise::Rescaled(m.promise.reduction()), |m: &mut Member| m.rejections = 1]
         {
             let [mut short, mut cut] = [best.clone(), other.clone()];
             spoil(&mut short);

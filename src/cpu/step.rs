@@ -9,11 +9,12 @@
 //!   when their predicted reduction no longer shrinks; a last step that raised the cost is then taken back, and after
 //!   one that lowered it by more than its rounding the search goes on instead. Gradients point to the minimum long
 //!   after costs have drowned in rounding, so a finishing step that leads beyond twice the way to it counts as
-//!   rejected.
+//!   rejected. Steps that creep, all the same way, are lengthened.
 //! - *Last step on trust.* If the ratio of the last two predicted reductions says that the step after the next would be
 //!   below `ftol`, the next step is taken without an evaluation, and its predicted reduction is subtracted from χ².
 //!   This saves a linearisation that could only confirm it. It is not done under penalties, after a rejection or a
-//!   shortened step, where the secant term acts, or where Poisson's likelihood may have no value
+//!   shortened step, after one that has moved a parameter onto or off a bound, where the secant term acts, or where
+//!   Poisson's likelihood may have no value
 //!   ([`Recording::trusts_steps`](crate::recording::Recording::trusts_steps)).
 //! - *Convergence* is that of the whole step, before `largest_step` shortens it. What the floor of the diagonal held
 //!   back is released before a fit may end.
@@ -26,10 +27,11 @@ mod system;
 use crate::rows::triangle::packed_index;
 use crate::solver::member::{Member, Phase, Promise};
 use crate::solver::thresholds::{
-    BEST_CONTRACTION, FAR_COSINE, FINISHING_DAMPING, FINISHING_RISE, FINISHING_STEPS, PATIENCE, SHRINKS, UNDAMPED,
+    AT_FACE, BEST_CONTRACTION, FAR_COSINE, FINISHING_DAMPING, FINISHING_RISE, FINISHING_STEPS, LONGEST_STRIDE,
+    PARALLEL, PATIENCE, SHRINKS, UNDAMPED,
 };
 use crate::solver::{Bounds, LevenbergMarquardt, Status};
-use damped::{Step, is_free, solve};
+use damped::{Step, is_free, longest_factor, solve};
 use secant::{secant, turns_back};
 
 /// Rules by which a member's trial points are judged and chosen.
@@ -77,7 +79,7 @@ fn judge_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> {
     //    the damping stays, because its gain ratio is meaningless.
     let (cost, trial) = (member.sums.cost(), member.trial_sums.cost());
     let rounding = rules.cost_error * cost;
-    let gain_is_hidden = matches!(member.promise, Promise::Shortened(reduction) if reduction <= rounding);
+    let gain_is_hidden = matches!(member.promise, Promise::Rescaled(reduction) if reduction <= rounding);
     if valid && gain_is_hidden && trial <= cost * (1.0 + rules.cost_error) {
         member.rejections = 0;
         member.accept();
@@ -109,8 +111,8 @@ fn judge_finishing_step(member: &mut Member, bounds: Bounds<'_>) -> Option<Statu
         return None;
     }
     // where data are met to their last digit, rounding makes a finite cost rise, and the cosine says nothing
-    let was_shortened = matches!(member.promise, Promise::Shortened(_));
-    Some(finished(member, bounds, was_shortened || !valid))
+    let was_rescaled = matches!(member.promise, Promise::Rescaled(_));
+    Some(finished(member, bounds, was_rescaled || !valid))
 }
 
 /// Returns the status after finishing steps: `Stalled` if the point `may_be_far` and the gradient is large, else
@@ -128,6 +130,7 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
     if member.rejections > settings.max_rejections {
         return Some(Status::Stalled);
     }
+    let changed_face = changed_face(member, bounds);
     // 1. The damped step.
     let secant = secant(member, bounds);
     let Some(mut next) = solve(member, &secant, rules) else { return Some(Status::Singular) };
@@ -143,10 +146,10 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
     }
     // 3. The cost no longer says anything: too small a reduction, or rejected until next to none or no step is left.
     let undamped = next.damping < UNDAMPED;
-    let futile = !next.is_shortened && member.rejections > 0;
+    let futile = !next.is_rescaled && member.rejections > 0;
     let small = (undamped || futile) && next.predicted_reduction <= cost_error * cost;
     if member.phase == Phase::Finishing {
-        if let Some(status) = end_finishing(member, &next, rules) {
+        if let Some(status) = end_finishing(member, &mut next, rules) {
             return Some(status);
         }
     } else if small || !set_trial(member, &next, bounds) {
@@ -159,14 +162,14 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
     if let Some(status) = converged(&next, settings, undamped, cost) {
         return Some(status);
     }
-    // 5. The trial point. A penalty would take its unknown share of the promise, and what bends the cost changes from
-    //    step to step.
-    let bent = secant.iter().any(|s| *s != 0.0);
-    let plain = trusts_last_step && member.sums.penalty == 0.0 && member.rejections == 0 && !next.is_shortened && !bent;
+    // 5. The trial point. A penalty would take its unknown share of the promise, what bends the cost changes from step
+    //    to step, and the promise of a step with other free parameters says nothing about this one.
+    let bent = secant.iter().any(|s| *s != 0.0) || changed_face;
+    let plain = trusts_last_step && member.sums.penalty == 0.0 && member.rejections == 0 && !next.is_rescaled && !bent;
     let last = undamped && plain && is_last(member, &next, settings.ftol * cost);
     member.promise = next.promise();
     match (set_trial(member, &next, bounds), last) {
-        (false, _) if next.is_shortened => Some(Status::Stalled),
+        (false, _) if next.is_rescaled => Some(Status::Stalled),
         (false, _) => Some(Status::Xtol),
         (true, true) => Some(take_last(member)),
         (true, false) => None,
@@ -186,11 +189,17 @@ fn converged(next: &Step, settings: &LevenbergMarquardt, undamped: bool, cost: f
 }
 
 /// Counts a finishing step; returns the final status once steps no longer shrink, so that only rounding is left. The
-/// last step is taken back if it raised the cost; if it lowered that by more than rounding, the search goes on.
-fn end_finishing(member: &mut Member, next: &Step, rules: &Rules<'_>) -> Option<Status> {
+/// last step is taken back if it raised the cost; if it lowered that by more than rounding, the search goes on. Where
+/// steps creep, the next one is lengthened instead.
+fn end_finishing(member: &mut Member, next: &mut Step, rules: &Rules<'_>) -> Option<Status> {
     member.finishing_steps += 1;
     let cost = member.sums.cost();
     let longer = next.predicted_reduction > SHRINKS * member.promise.reduction();
+    let may_go_on = longer && member.finishing_steps < FINISHING_STEPS;
+    if let Some(factor) = stride(member, next, rules).filter(|_| may_go_on) {
+        next.lengthen(factor);
+        return None;
+    }
     // since the last step was accepted, the trial point is the one before
     let fall = if member.rejections == 0 { member.trial_sums.cost() - cost } else { 0.0 };
     if longer && fall > rules.cost_error * cost {
@@ -201,7 +210,24 @@ fn end_finishing(member: &mut Member, next: &Step, rules: &Rules<'_>) -> Option<
         member.accept();
     }
     let ended = longer || member.finishing_steps >= FINISHING_STEPS;
-    ended.then(|| finished(member, rules.bounds, next.is_shortened))
+    ended.then(|| finished(member, rules.bounds, next.is_rescaled))
+}
+
+/// Returns by which factor a finishing step is to be lengthened where steps creep; `None` elsewhere.
+///
+/// Where residuals bend the cost the other way, A is more curved than the cost. Gauss–Newton steps are too short then:
+/// they point the same way, each is q times as long as the one before, and together they lead 1 / (1 − q) times as far
+/// as the first of them (Aitken's extrapolation). Where steps grow, the minimum is further away than any factor says.
+fn stride(member: &Member, next: &Step, rules: &Rules<'_>) -> Option<f64> {
+    let is_known = member.rejections == 0 && !next.is_rescaled && !changed_face(member, rules.bounds);
+    let before = member.promise.of_whole_step().filter(|_| is_known)?;
+    // δᵀAδ₋ = gᵀδ₋, with δ₋ the last step, and δᵀAδ is what a Gauss–Newton step promises
+    let last = member.parameters.iter().zip(&member.trial).map(|(x, before)| x - before);
+    let product: f64 = last.zip(&member.sums.gradient).map(|(delta, g)| g * delta).sum();
+    let is_parallel = product >= PARALLEL * (before * next.predicted_reduction).sqrt();
+    let ratio = (next.predicted_reduction / before).sqrt();
+    let longest = LONGEST_STRIDE.min(longest_factor(member, rules.settings.largest_step, &next.delta));
+    is_parallel.then(|| (1.0 / (1.0 - ratio.min(1.0))).min(longest))
 }
 
 /// Sets the trial point to the step's end, clamped to the bounds; returns whether it differs from the accepted point.
@@ -210,6 +236,15 @@ fn set_trial(member: &mut Member, step: &Step, bounds: Bounds<'_>) -> bool {
         member.trial[p] = (member.parameters[p] + delta).clamp(bounds.lower[p], bounds.upper[p]);
     }
     member.trial != member.parameters
+}
+
+/// Returns whether the last step has moved a parameter onto one of its bounds, or off it. The trial point must be the
+/// point before, as it is after a step that was accepted.
+fn changed_face(member: &Member, bounds: Bounds<'_>) -> bool {
+    let gap = |x: f64, p: usize| (x - bounds.lower[p]).abs().min((x - bounds.upper[p]).abs());
+    let ends = member.parameters.iter().zip(&member.trial).enumerate();
+    let mut moved = ends.filter(|(_, (x, before))| x != before);
+    moved.any(|(p, (x, before))| gap(*x, p).min(gap(*before, p)) <= AT_FACE * (x - before).abs())
 }
 
 /// Returns whether the step after `next` is expected to gain at most `small`. Predicted reductions shrink by about the
@@ -242,4 +277,60 @@ fn largest_cosine(member: &Member, bounds: Bounds<'_>) -> f64 {
         .filter(|&p| is_free(member, p, bounds) && cost > 0.0)
         .map(|p| member.sums.gradient[p].abs() / (member.sums.normal_matrix[packed_index(p, p)] * cost).sqrt())
         .fold(0.0, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffers::Sums;
+
+    /// Judges a step of parameter 1 from `before` to its bound, 1, and returns the status. The step promised 800 and
+    /// gained that, and the next one promises 0.36 of a cost of 6.5e5.
+    fn status_after_step_from(before: f64) -> Option<Status> {
+        let sums = |chi2: f64, slope: f64| Sums {
+            chi2,
+            penalty: 0.0,
+            ln_det: 0.0,
+            gradient: vec![slope, 30.0],
+            normal_matrix: vec![1.0, 0.0, 1.0],
+        };
+        let mut member = Member::new(0, 0, &[0.0, before], 1e-12);
+        (member.rounds, member.promise) = (2, Promise::Whole(800.0));
+        member.sums = sums(6.508e5, 20.0);
+        (member.trial, member.trial_sums) = (vec![0.0, 1.0], sums(6.5e5, 0.6));
+        let bounds = Bounds { lower: &[-9.0; 2], upper: &[9.0, 1.0] };
+        let settings = &LevenbergMarquardt::default();
+        step(&mut member, &Rules { bounds, settings, cost_error: 1e-6, trusts_last_step: true });
+        member.status
+    }
+
+    /// The ratio of two promises says nothing of the next one if a parameter has met its bound in between.
+    #[test]
+    fn no_last_step_is_taken_on_trust_after_one_that_met_a_bound() {
+        assert_eq!(status_after_step_from(1.0), Some(Status::Ftol));
+        assert_eq!(status_after_step_from(0.5), None);
+    }
+
+    /// cost = (1 − x)² + (191 − x² / 400)²: at its minimum, x = 20, the cost is a sixteenth as curved as JᵀJ says, and
+    /// each Gauss–Newton step is 0.94 times as long as the one before. If no step were lengthened, the fit would end at 1.
+    #[test]
+    fn steps_that_creep_are_lengthened() {
+        let mut member = Member::new(0, 0, &[0.0], 1e-3);
+        while member.status.is_none() {
+            let x = member.trial[0];
+            let (residuals, slopes) = ([1.0 - x, 191.0 - 0.0025 * x * x], [1.0, 0.005 * x]);
+            member.trial_sums = Sums {
+                chi2: residuals.iter().map(|r| r * r).sum(),
+                penalty: 0.0,
+                ln_det: 0.0,
+                gradient: vec![residuals[0] * slopes[0] + residuals[1] * slopes[1]],
+                normal_matrix: vec![slopes.iter().map(|s| s * s).sum()],
+            };
+            let (bounds, settings) = (Bounds { lower: &[-100.0], upper: &[100.0] }, &LevenbergMarquardt::default());
+            step(&mut member, &Rules { bounds, settings, cost_error: 1e-3, trusts_last_step: true });
+        }
+        let distance = (member.parameters[0] - 20.0).abs();
+        println!("{} rounds, {distance:e} away", member.rounds);
+        assert!(member.status == Some(Status::Ftol) && distance < 0.1 && member.rounds <= 20, "{member:?}");
+    }
 }

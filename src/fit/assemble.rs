@@ -153,7 +153,7 @@ pub fn prepare_all(
 /// Returns the solver's input for prepared spectra: the blocks of all spectra, one after another, with their starts,
 /// bounds and priors.
 pub fn assemble(objective: &SpectralObjective, spectra: ReadySpectra, starts: &[Starts]) -> Batch {
-    let ReadySpectra { model, grids, spectra: ready } = spectra;
+    let ReadySpectra { model, grids, spectra: ready, .. } = spectra;
     let mut batch = Batch { spectra: ready.len(), ..Batch::default() };
     for a in 0..objective.arms.len().min(grids.len()) {
         add_arm(&mut batch, objective, spectra, a);

@@ -74,7 +74,7 @@ impl Canary {
         }
         // 2. Fit it on the CPU.
         let mut passes = Passes::new(&fitter.model, &Shared::default(), layout, &CpuDevice, settings_for_one(fitter))?;
-        let spectra = ReadySpectra { model: &fitter.model, grids, spectra: std::slice::from_ref(&ready) };
+        let spectra = ReadySpectra { model: &fitter.model, grids, spectra: std::slice::from_ref(&ready), guess: None };
         let outcomes = passes.solve(spectra, Monitor { cancel: &NEVER, progress: &mut |_| {} })?;
         let begin = &passes.evaluate(spectra)?[0];
         let answer = row(fitter, &ready, &outcomes[0]);
@@ -204,7 +204,7 @@ fn simulated_spectrum(fitter: &SpectralFitter, arms: &CanaryArms, place: usize) 
     let (starts, limits) = (vec![middle(fitter)], model.parameters.iter().map(ModelParameter::limits).collect());
     let ones: Vec<Vec<f64>> = arms.samplings.iter().map(|s| vec![1.0; s.pixels]).collect();
     let Some(prepared) = prepared(model, arms, &ones, &ones) else { return Ok(None) };
-    let mut ready = ReadySpectrum { place, prepared, limits, starts, may_probe: false };
+    let mut ready = ReadySpectrum { place, prepared: Arc::new(prepared), limits, starts, may_add_starts: false };
     let flux = model_flux(fitter, arms, &ready)?;
     let noise = |a: usize, j: usize| (j as f64 * 12.9898 + a as f64).sin() + (j as f64 * 78.233 - a as f64).cos();
     let (mut noisy, mut ivar) = (flux.clone(), ones);
@@ -218,7 +218,7 @@ fn simulated_spectrum(fitter: &SpectralFitter, arms: &CanaryArms, place: usize) 
         }
     }
     let Some(prepared) = self::prepared(model, arms, &noisy, &ivar) else { return Ok(None) };
-    ready.prepared = prepared;
+    ready.prepared = Arc::new(prepared);
     Ok(Some(ready))
 }
 
@@ -267,7 +267,7 @@ fn middle(fitter: &SpectralFitter) -> Start {
 fn model_flux(fitter: &SpectralFitter, arms: &CanaryArms, ready: &ReadySpectrum) -> Result<Vec<Vec<f64>>> {
     let model = &fitter.model;
     let objective = SpectralObjective::new(model, arms.layout, fitter.precision.of_results());
-    let spectra = ReadySpectra { model, grids: arms.grids, spectra: std::slice::from_ref(ready) };
+    let spectra = ReadySpectra { model, grids: arms.grids, spectra: std::slice::from_ref(ready), guess: None };
     let batch = assemble(&objective, spectra, &spectra.starts());
     let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
     let mut population = CpuDevice.population(Arc::new(objective.record()), &method, 1)?;
@@ -307,7 +307,7 @@ mod tests {
         let mut passes =
             Passes::new(&fitter.model, &Shared::default(), &layout, device, settings_for_one(fitter)).unwrap();
         let one = std::slice::from_ref(&canary.ready);
-        let spectra = ReadySpectra { model: &fitter.model, grids: &grids, spectra: one };
+        let spectra = ReadySpectra { model: &fitter.model, grids: &grids, spectra: one, guess: None };
         let monitor = Monitor { cancel: &NEVER, progress: &mut |_| {} };
         let outcomes = passes.solve(spectra, monitor).unwrap().remove(0);
         (canary, outcomes)

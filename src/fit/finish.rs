@@ -217,8 +217,8 @@ fn agreeing(outcomes: &[Outcome], objectives: &[f64], best: usize, starts: &[Sta
         let Some(next) = (0..counts.len()).filter(|&k| !counts[k]).find(|&k| joins(k)) else { break };
         counts[next] = true;
     }
-    // A start beyond a fold follows those of the first guess, and has a basin of its own.
-    let basins = starts.iter().map(|start| Some(start.basin)).chain([None]);
+    // Later starts, beyond a fold or of a poor fit, follow those of the first guess. Together they count once.
+    let basins = starts.iter().map(|start| Some(start.basin)).chain(std::iter::repeat(None));
     let agree = basins.zip(&counts).filter(|(_, counts)| **counts);
     agree.map(|(basin, _)| basin).collect::<BTreeSet<Option<usize>>>().len() as u32
 }

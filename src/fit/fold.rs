@@ -18,6 +18,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use super::again::MoreStarts;
 use super::ready::{Monitor, ReadySpectra, ReadySpectrum};
 use super::solve::{Passes, winner};
 use super::waiting::PassOutcomes;
@@ -25,7 +26,7 @@ use crate::error::Result;
 use crate::model::{Limits, ModelArm, SpectralModel, Start};
 use crate::rows::triangle::packed_index;
 use crate::solver::basin::LEAST_RISE;
-use crate::solver::{GaveWay, Outcome, Status};
+use crate::solver::{Outcome, Status};
 
 /// How closely a fit is checked for folds.
 struct Scrutiny {
@@ -59,6 +60,9 @@ const LEVELS: [Scrutiny; 3] = [
 /// shorter.
 const MIN_DISTANCE: f64 = 0.05;
 
+/// Most probe points per thread that the CPU evaluates together. More take more memory, and are no faster.
+const POINTS_PER_THREAD: usize = 32;
+
 /// A point at which the cost is evaluated, far from a minimum. One label differs from that of the minimum.
 #[derive(Clone, Debug, PartialEq)]
 struct ProbePoint {
@@ -85,7 +89,7 @@ impl FoldCheck {
     fn new(model: &SpectralModel, spectrum: usize, ready: &ReadySpectrum, lowest: &Outcome) -> Option<FoldCheck> {
         let is_success = lowest.status.is_some_and(Status::is_success);
         let level = LEVELS.iter().find(|level| lowest.rounds >= level.min_rounds)?;
-        if !ready.may_probe || !is_success {
+        if !ready.may_add_starts || !is_success {
             return None;
         }
         let labels: BTreeSet<usize> = model.arms.iter().flat_map(ModelArm::tangents).collect();
@@ -180,39 +184,29 @@ impl Passes {
         monitor: Monitor,
     ) -> Result<()> {
         let ReadySpectra { model, spectra: ready, .. } = spectra;
-        let PassOutcomes { outcomes, submissions } = found;
         // 1. Evaluate the probe points of all checks.
         let check = |(k, group): (usize, &Vec<Outcome>)| {
             let lowest = winner(group, model.marginalise)?;
             FoldCheck::new(model, k, &ready[k], &group[lowest])
         };
-        let checks: Vec<FoldCheck> = outcomes.iter().enumerate().filter_map(check).collect();
+        let checks: Vec<FoldCheck> = found.outcomes.iter().enumerate().filter_map(check).collect();
         let mut probed = self.outcomes_at_probe_points(spectra, &checks)?.into_iter();
         // 2. Choose the starts.
         let choose = |check: FoldCheck| {
             let own: Vec<Outcome> = probed.by_ref().take(check.points.len()).collect();
-            Some((check.spectrum, check.next_start(&own)?))
+            Some(MoreStarts { spectrum: check.spectrum, starts: vec![check.next_start(&own)?] })
         };
-        let chosen: Vec<(usize, Vec<f64>)> = checks.into_iter().filter_map(choose).collect();
-        if chosen.is_empty() {
-            return Ok(());
-        }
-        // 3. Fit from them, and add the outcomes.
-        let fitted_again: Vec<ReadySpectrum> = chosen.iter().map(|(k, _)| ready[*k].clone()).collect();
-        let starts = chosen.iter().map(|(_, u)| vec![u.clone()]).collect();
-        let ends = self.rounds(spectra.with_spectra(&fitted_again), starts, monitor)?;
-        let earlier = submissions.iter().max().map_or(0, |last| last + 1);
-        for (((k, _), end), later) in chosen.into_iter().zip(ends.outcomes).zip(ends.submissions) {
-            add_outcome(&mut outcomes[k], end.into_iter().next(), model.marginalise);
-            submissions[k] = earlier + later;
-        }
-        Ok(())
+        let chosen: Vec<MoreStarts> = checks.into_iter().filter_map(choose).collect();
+        // 3. Fit from them.
+        self.fit_again(spectra, found, chosen, monitor)
     }
 
     /// Evaluates the objective at the probe points of all checks, and returns the outcomes one after another.
     fn outcomes_at_probe_points(&mut self, spectra: ReadySpectra, checks: &[FoldCheck]) -> Result<Vec<Outcome>> {
         let mut all = Vec::new();
-        for batch in probe_batches(spectra.spectra, checks, self.capacity) {
+        let most = POINTS_PER_THREAD * rayon::current_num_threads();
+        let most = if self.gpu.is_some() { self.capacity } else { self.capacity.min(most) };
+        for batch in probe_batches(spectra.spectra, checks, most) {
             all.extend(self.evaluate(spectra.with_spectra(&batch))?);
         }
         Ok(all)
@@ -238,24 +232,6 @@ fn probe_batches(ready: &[ReadySpectrum], checks: &[FoldCheck], capacity: usize)
         }
     }
     all
-}
-
-/// Adds the outcome of a start beyond a fold to those of its spectrum; without one the lowest counts as interrupted. A
-/// failed one is marked so that it cannot win. Without an outcome the run was cancelled, and the spectrum's fit counts
-/// as interrupted.
-fn add_outcome(group: &mut Vec<Outcome>, end: Option<Outcome>, marginalise: bool) {
-    match end {
-        Some(mut end) => {
-            let may_win = end.status.is_some_and(|status| status.is_success() || status == Status::Interrupted);
-            end.gave_way = end.gave_way.or((!may_win).then_some(GaveWay::Hopeless));
-            group.push(end);
-        }
-        None => {
-            if let Some(lowest) = winner(group, marginalise) {
-                group[lowest].status = Some(Status::Interrupted);
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -299,18 +275,5 @@ mod tests {
         assert_eq!(start([f64::NAN, 10.0, 9.0]), Some(vec![100.0]));
         // The first cost is below that of the minimum.
         assert_eq!(start([6.0, 10.0, 9.0]), Some(vec![36.0]));
-    }
-
-    #[test]
-    fn a_failed_start_does_not_win_and_a_missing_one_interrupts() {
-        let found = || vec![outcome(7.0, Some(Status::Ftol))];
-        let with = |end: Option<Outcome>| {
-            let mut group = found();
-            add_outcome(&mut group, end, false);
-            (winner(&group, false), group[0].status, group.len())
-        };
-        assert_eq!(with(Some(outcome(6.0, Some(Status::Ftol)))), (Some(1), Some(Status::Ftol), 2));
-        assert_eq!(with(Some(outcome(6.0, Some(Status::Stalled)))), (Some(0), Some(Status::Ftol), 2));
-        assert_eq!(with(None), (Some(0), Some(Status::Interrupted), 1));
     }
 }

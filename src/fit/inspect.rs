@@ -53,9 +53,9 @@ impl Run<'_> {
             Ok(ready_at(model, point, prepared))
         };
         let ready: Vec<ReadySpectrum> = points.par_iter().map(one).collect::<Result<_>>()?;
-        let shape = layout_for(layout(model, &arms, &grids), ready.iter().map(|one| &one.prepared));
+        let shape = layout_for(layout(model, &arms, &grids), ready.iter().map(|one| &*one.prepared));
         let objective = SpectralObjective::new(model, &shape, precision);
-        let spectra = ReadySpectra { model, grids: &grids, spectra: &ready };
+        let spectra = ReadySpectra { model, grids: &grids, spectra: &ready, guess: None };
         let batch = assemble(&objective, spectra, &spectra.starts());
         let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
         let mut population = CpuDevice.population(Arc::new(objective.record()), &method, points.len())?;
@@ -72,7 +72,7 @@ impl Run<'_> {
         let mut out = Vec::with_capacity(ready.len());
         for (k, one) in ready.into_iter().enumerate() {
             let mut inspected = Vec::with_capacity(arms.len());
-            for (a, prepared) in one.prepared.arms.into_iter().enumerate() {
+            for (a, prepared) in Arc::unwrap_or_clone(one.prepared).arms.into_iter().enumerate() {
                 inspected.push(InspectedArm {
                     prepared,
                     sampling: grids[a].of(one.place).map_err(refused)?.clone(),
@@ -91,7 +91,8 @@ impl Run<'_> {
 fn ready_at(model: &SpectralModel, point: &ModelPoint, prepared: Prepared) -> ReadySpectrum {
     let u = model.parameters.iter().zip(point.parameters).map(|(p, x)| p.to_u(*x)).collect();
     let limits = model.parameters.iter().map(|p| Limits { lower: -1e30, upper: 1e30, ..p.limits() }).collect();
-    ReadySpectrum { place: point.place, prepared, limits, starts: vec![Start { u, basin: 0 }], may_probe: false }
+    let starts = vec![Start { u, basin: 0 }];
+    ReadySpectrum { place: point.place, prepared: Arc::new(prepared), limits, starts, may_add_starts: false }
 }
 
 /// Returns the usage error for the fault of a spectrum that cannot be prepared.

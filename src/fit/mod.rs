@@ -1,5 +1,6 @@
 //! Fits: the only room that joins spectra, model, solver and device.
 
+mod again;
 mod assemble;
 mod blank;
 mod canary;
@@ -21,6 +22,7 @@ mod moments;
 mod negative_flux;
 mod pass;
 mod picture;
+mod poor;
 mod posterior;
 mod probability;
 mod profile;
@@ -120,8 +122,9 @@ impl SpectralFitter {
     }
 
     /// Sets the number of starts per spectrum, 1 to 64. The first guess may find fewer distinct ones. Unless set, a
-    /// spectrum has as many starts as compete in its first guess: 1 to 4, or 8 if masks or weights leave little
-    /// of it. One more start may then follow beyond a fold of the minimum (not with Nelder–Mead alone).
+    /// spectrum has as many starts as compete in its first guess: 1 to 4, or 8 or 32 if masks or weights leave little of
+    /// it. Up to 16 more follow if χ²/dof is above 5, and one more may follow beyond a fold of the minimum (not with
+    /// Nelder–Mead alone).
     #[must_use]
     pub fn starts(mut self, starts: usize) -> SpectralFitter {
         self.starts = Some(starts);
@@ -144,18 +147,18 @@ impl SpectralFitter {
     }
 
     /// Sets the number of spectra, at least 1, that a stream reads, fits and keeps in its journal together; unless set,
-    /// 256 on the CPU and 2048 on GPUs. Smaller files are fitted together, half a batch or more at once. No bit of a
-    /// row depends on it.
+    /// 128 on the CPU and 2048 on GPUs. Smaller files are fitted together, half a batch or more at once. No bit of a row
+    /// depends on it.
     #[must_use]
     pub fn batch_size(mut self, spectra: usize) -> SpectralFitter {
         self.batch_size = Some(spectra);
         self
     }
 
-    /// Returns the number of spectra per batch on a device. A GPU needs many of them; on the CPU smaller batches
-    /// overlap better with reading.
+    /// Returns the number of spectra per batch on a device. A GPU needs many of them. On the CPU larger batches take
+    /// more memory and are no faster. The number must not depend on the threads: a run may be resumed with others.
     fn batch_on(&self, device: &dyn crate::solver::Device) -> usize {
-        self.batch_size.unwrap_or(if device.runs_wgsl() { 2048 } else { 256 })
+        self.batch_size.unwrap_or(if device.runs_wgsl() { 2048 } else { 128 })
     }
 
     /// Sets whether the first spectrum that cannot be fitted is an error, instead of a row that says why.
@@ -363,8 +366,9 @@ impl SpectralFitter {
         self.starts.unwrap_or(USUAL_STARTS)
     }
 
-    /// Returns whether fits look for lower minima beyond folds: unless the user sets the starts, or by Nelder–Mead.
-    fn searches_beyond_folds(&self) -> bool {
+    /// Returns whether spectra may have more starts than those of the first guess: not if the user sets their number, nor
+    /// with Nelder–Mead.
+    fn adds_starts(&self) -> bool {
         self.starts.is_none() && !matches!(self.solver, Solver::NelderMead(_))
     }
 

@@ -217,7 +217,7 @@ fn at_velocities(
         u[p] = model.parameters[p].to_u(*velocity);
         starts.push(Start { u, basin: 0 });
     }
-    ReadySpectrum { starts, may_probe: false, ..one.clone() }
+    ReadySpectrum { starts, may_add_starts: false, ..one.clone() }
 }
 
 /// Returns a copy of a spectrum that starts at its fit, with its velocity, parameter `p`, held at `v`.
@@ -237,7 +237,7 @@ fn batches(entering: Vec<ReadySpectrum>, capacity: usize) -> Vec<Vec<ReadySpectr
     let mut all = Vec::new();
     for one in entering {
         for starts in one.starts.chunks(capacity) {
-            all.push(vec![ReadySpectrum { starts: starts.to_vec(), may_probe: false, ..one.clone() }]);
+            all.push(vec![ReadySpectrum { starts: starts.to_vec(), may_add_starts: false, ..one.clone() }]);
         }
     }
     all

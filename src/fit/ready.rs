@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::model::{Fault, Limits, Prepared, Sampling, SpectralModel, Start};
+use crate::model::{Fault, FirstGuess, Limits, Prepared, Sampling, SpectralModel, Start};
 
 /// Starts of a spectrum in the solver's units u, each with one value per parameter.
 pub type Starts = Vec<Vec<f64>>;
@@ -13,12 +13,13 @@ pub type Starts = Vec<Vec<f64>>;
 pub struct ReadySpectrum {
     /// Index of the spectrum in its batch.
     pub place: usize,
-    pub prepared: Prepared,
+    /// Shared by the copies that are fitted from other starts.
+    pub prepared: Arc<Prepared>,
     /// Bounds and prior of each parameter.
     pub limits: Vec<Limits>,
     pub starts: Vec<Start>,
-    /// The minimum may be probed for folds (`fit/fold.rs`), which may add one more start.
-    pub may_probe: bool,
+    /// More starts may be added: where χ²/dof is large (`fit/poor.rs`), and beyond a fold (`fit/fold.rs`).
+    pub may_add_starts: bool,
 }
 
 /// Spectra of one shape that are fitted together.
@@ -28,6 +29,8 @@ pub struct ReadySpectra<'a> {
     /// Samplings of each arm for all spectra of the batch.
     pub grids: &'a [Grids],
     pub spectra: &'a [ReadySpectrum],
+    /// Source of more starts, for spectra that may have them.
+    pub guess: Option<&'a FirstGuess>,
 }
 
 /// The samplings of an arm for the spectra of a batch: one grid for all, or one per spectrum.
@@ -63,6 +66,11 @@ impl Grids {
             Grids::Own(all) => all[spectrum].as_ref(),
         }
     }
+}
+
+/// Returns the wavelength sampling of a spectrum, by its index in the batch, in each arm.
+pub fn samplings(grids: &[Grids], spectrum: usize) -> Vec<&Sampling> {
+    grids.iter().filter_map(|grid| grid.of(spectrum).ok()).map(|sampling| &**sampling).collect()
 }
 
 impl ReadySpectrum {

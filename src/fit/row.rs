@@ -85,13 +85,14 @@ pub struct FitRow {
     pub at_bound: u32,
     /// Warnings and other facts about the fit.
     pub flags: Flags,
-    /// Index of the winning start, from 0; a start beyond a fold comes after those of the first guess. `None` without a
-    /// winner, which tables write as −1.
+    /// Index of the winning start, from 0. The further starts of a spectrum with a large χ²/dof, and one beyond a fold,
+    /// come after its first ones. `None` without a winner, which tables write as −1.
     pub start: Option<u32>,
     /// (arms) Number of the model's continuum terms that the data of the arm determine; 0 if the arm has no data.
     pub continuum_terms: Vec<u32>,
     /// Number of basins of the first guess whose starts ended within 0.1 of the winner's objective, or were stopped on
-    /// the way there. Starts of one basin count once, because they would end together anyway.
+    /// the way there. Starts of one basin count once, because they would end together anyway, and so do all further
+    /// starts together.
     pub n_starts_agree: u32,
     /// Posterior of the velocity, if a scan was asked for.
     pub posterior: Option<VelocityPosterior>,

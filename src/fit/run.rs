@@ -13,6 +13,7 @@ use super::blank::{blank, place_at_start, refuse, strict};
 use super::canary::Canary;
 use super::flag::Flags;
 use super::given::physical;
+use super::poor::TOGETHER;
 use super::ready::{Grids, ReadySpectrum};
 use super::redo::{Attempts, half};
 use super::row::FitRow;
@@ -199,13 +200,13 @@ impl<'a> Run<'a> {
         }
         let mut pieces = self.time(Stage::Prepare, |run| run.pieces(files))?;
         let started = self.time(Stage::FirstGuess, |run| run.all_starts(&mut pieces, user_starts))?;
-        let may_probe = user_starts.is_none() && self.fitter.searches_beyond_folds();
+        let may_add_starts = user_starts.is_none() && self.fitter.adds_starts();
         let mut ready = Vec::new();
         for (place, one) in started.into_iter().enumerate() {
             match one {
                 Ok(Started { prepared, limits, starts, flags }) => {
                     rows[place].flags |= flags;
-                    ready.push(ReadySpectrum { place, prepared, limits, starts, may_probe });
+                    ready.push(ReadySpectrum { place, prepared: Arc::new(prepared), limits, starts, may_add_starts });
                 }
                 Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
                 Err(fault) => refuse(&mut rows[place], fault),
@@ -238,7 +239,8 @@ impl<'a> Run<'a> {
         let (fitter, grids) = (self.fitter, &*grids);
         self.time(Stage::Fit, |run| run.make_resident(&layout))?;
         let capacity = self.resident.as_ref().map_or(1, |r| r.capacity);
-        let most = ready.iter().map(|r| r.starts.len()).max().unwrap_or(1);
+        let together = |one: &ReadySpectrum| one.starts.len().max(if one.may_add_starts { TOGETHER } else { 1 });
+        let most = ready.iter().map(together).max().unwrap_or(1);
         if capacity < most {
             let message = format!("room for {capacity} members, a spectrum's {most} starts enter together");
             return Err(Error::OutOfMemory { device: self.device.name(), message });

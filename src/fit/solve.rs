@@ -2,7 +2,8 @@
 //!
 //! Levenberg–Marquardt is one pass, or two in mixed precision (`fit/rough.rs`). Nelder–Mead is a simplex search, then
 //! one linearisation at each best vertex, which gives the fit its errors. `lm+nelder-mead` does both. The scan of the
-//! velocity's posterior and the check for folds are passes without derivatives. For that check alone, a GPU, and a run
+//! velocity's posterior and the check for folds are passes without derivatives. Levenberg–Marquardt may be followed by
+//! fits from further starts (`fit/poor.rs`, `fit/fold.rs`). For the check for folds alone, a GPU, and a run
 //! whose memory is limited, use the pass with derivatives, because their memory is not shared for so few points.
 
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ use crate::solver::{Device, Method, Outcome, Population, Status, linearise};
 
 /// Share of the time that the first rounds of a fit in mixed precision take.
 const FIRST: f64 = 0.7;
-/// Share of the time before minima are checked for folds.
+/// Share of the time before spectra have further starts.
 const BEFORE_FOLDS: f64 = 0.95;
 /// Reduction of the cost that a last step may fail to bring, in units of `ftol`. No round evaluates its end.
 const LAST_STEP: f64 = 100.0;
@@ -34,7 +35,7 @@ const LAST_STEP: f64 = 100.0;
 pub struct Passes {
     pub layout: Vec<ArmLayout>,
     /// Name of the device if it is a GPU.
-    gpu: Option<String>,
+    pub gpu: Option<String>,
     /// Maximum number of starts in flight.
     pub capacity: usize,
     solver: Solver,
@@ -144,12 +145,14 @@ impl Passes {
         Ok(self.linearise.run(spectra, spectra.starts(), monitor)?.outcomes.concat())
     }
 
-    /// Fits spectra by Levenberg–Marquardt, searches for second minima beyond folds, and returns each spectrum's
-    /// outcomes.
+    /// Fits spectra by Levenberg–Marquardt, those that are fitted poorly from more starts, searches for second minima
+    /// beyond folds, and returns each spectrum's outcomes.
     fn descend(&mut self, spectra: ReadySpectra, ftol: f64, monitor: Monitor) -> Result<Vec<Vec<Outcome>>> {
         let Monitor { cancel, progress } = monitor;
         let mut first = |share| progress(BEFORE_FOLDS * share);
         let mut found = self.rounds(spectra, spectra.starts(), Monitor { cancel, progress: &mut first })?;
+        let mut more = |_| progress(BEFORE_FOLDS);
+        self.try_more_starts(spectra, &mut found, Monitor { cancel, progress: &mut more })?;
         let mut last = |share| progress(BEFORE_FOLDS + (1.0 - BEFORE_FOLDS) * share);
         self.search_beyond_folds(spectra, &mut found, Monitor { cancel, progress: &mut last })?;
         self.check_readbacks(spectra, &found, ftol)?;

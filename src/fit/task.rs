@@ -143,8 +143,8 @@ impl SpectralTasks<'_> {
         let samplings: Vec<&Sampling> = grids.iter().filter_map(|g| g.of(place).ok()).map(|s| &**s).collect();
         let starts = self.guess.starts(&prepared, &samplings, &limits, Some(1));
         let constant = if model.marginalise { prepared.marginal_constant } else { 0.0 };
-        let ready = [ReadySpectrum { place, prepared, limits, starts, may_probe: false }];
-        let spectra = ReadySpectra { model, grids, spectra: &ready };
+        let ready = [ReadySpectrum { place, prepared: Arc::new(prepared), limits, starts, may_add_starts: false }];
+        let spectra = ReadySpectra { model, grids, spectra: &ready, guess: None };
         let [linearise, evaluate] = [&self.linearise, &self.evaluate].map(|o| assemble(o, spectra, &spectra.starts()));
         let [first, second] = self.recordings.clone();
         let parameters = model.parameters.iter().map(|p| p.solver.clone()).collect();

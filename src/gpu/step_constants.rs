@@ -3,9 +3,9 @@
 use crate::kernels::source::Constants;
 use crate::rows::Real;
 use crate::solver::thresholds::{
-    BENT, BEST_CONTRACTION, CLASSICAL, CLOSE, COLLAPSED, FAR_COSINE, FINISHING_DAMPING, FINISHING_RISE,
-    FINISHING_STEPS, LEAST_EDGE, LEGS, PATIENCE, RESPREAD, SHRINKS, SLIGHT, SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS,
-    TRUSTED_STEP, UNDAMPED,
+    AT_FACE, BENT, BEST_CONTRACTION, CLASSICAL, CLOSE, COLLAPSED, FAR_COSINE, FINISHING_DAMPING, FINISHING_RISE,
+    FINISHING_STEPS, LEAST_EDGE, LEGS, LONGEST_STRIDE, PARALLEL, PATIENCE, RESPREAD, SHRINKS, SLIGHT,
+    SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS, TRUSTED_STEP, UNDAMPED,
 };
 use crate::solver::{LevenbergMarquardt, NelderMead};
 
@@ -33,6 +33,9 @@ pub(super) fn declare_finishing(constants: &mut Constants) {
     constants.float("FINISHING_RISE", FINISHING_RISE);
     constants.float("FAR_COSINE", FAR_COSINE);
     constants.float("SHRINKS", SHRINKS);
+    constants.float("AT_FACE", AT_FACE);
+    constants.float("PARALLEL", PARALLEL);
+    constants.float("LONGEST_STRIDE", LONGEST_STRIDE);
     constants.float("CLOSE", CLOSE);
     constants.float("BENT", BENT);
 }

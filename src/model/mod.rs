@@ -28,7 +28,7 @@ pub use builder::SpectralModelBuilder;
 pub(crate) use fault::{Cause, Fault};
 #[cfg(feature = "files")]
 pub use file::ModelFile;
-pub(crate) use guess::{FirstGuess, MOST_STARTS, Start};
+pub(crate) use guess::{FirstGuess, MOST_COMPETING, MOST_STARTS, Start};
 pub(crate) use objective::{SpectralObjective, hull_weights};
 pub(crate) use observe::ArmLayout;
 pub(crate) use prepare::{Prepared, PreparedArm, RawArm, prepare};

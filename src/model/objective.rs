@@ -115,6 +115,8 @@ fn record_dense(recording: &mut Recording, arm: &ModelArm, layers: &[Layer], lab
         let name = |what: &str| format!("{}.layer.{k}.{what}", arm.name);
         let columns = padded(layer.outputs);
         let mut weights = transpose_padded(&layer.weight, layer.inputs, columns);
+        // a vector that grows would take twice the memory
+        weights.reserve_exact((inner * columns).saturating_sub(weights.len()));
         weights.resize(inner * columns, 0.0);
         let in_halves = recording.precision == Precision::Mixed && last && k > 0 && fit_halves(&weights);
         let weight = if in_halves {

@@ -22,20 +22,20 @@ pub enum Promise {
     None,
     /// Reduction of a whole step.
     Whole(f64),
-    /// Reduction of a step that was shortened, which says nothing about the next one.
-    Shortened(f64),
+    /// Reduction of a step that was shortened or lengthened, which says nothing about the next one.
+    Rescaled(f64),
 }
 
 impl Promise {
-    /// Returns the cost reduction predicted for the last step, whole or shortened; NaN where there has been none.
+    /// Returns the cost reduction predicted for the last step; NaN where there has been none.
     pub fn reduction(self) -> f64 {
         match self {
             Promise::None => f64::NAN,
-            Promise::Whole(reduction) | Promise::Shortened(reduction) => reduction,
+            Promise::Whole(reduction) | Promise::Rescaled(reduction) => reduction,
         }
     }
 
-    /// Returns the cost reduction predicted for the last step if the step was not shortened and it is above 0.
+    /// Returns the cost reduction predicted for the last step if the step was whole and it is above 0.
     pub fn of_whole_step(self) -> Option<f64> {
         match self {
             Promise::Whole(reduction) if reduction > 0.0 => Some(reduction),

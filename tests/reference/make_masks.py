@@ -12,6 +12,7 @@ SPECTRA = 12
 PIXELS = 3741
 # name, basis, terms, masked ranges of pixels, [from, to, factor] of ivar
 SCARCE = "all but 5 %, by default starts"
+STIFF = "both ends, 95 %, a constant continuum, by default starts"
 CASES = [
     ("nothing", "rbf", 10, [], []),
     ("left 25 %", "rbf", 10, [[0, 935]], []),
@@ -26,6 +27,7 @@ CASES = [
     ("weights of 1e-8", "rbf", 10, [], [[0, 1496, 1e-8]]),
     ("weights of 1e-12", "chebyshev", 10, [], [[1870, 3741, 1e-12]]),
     (SCARCE, "rbf", 10, [[0, 1496], [1683, 3740]], []),
+    (STIFF, "chebyshev", 1, [[0, 1777], [1964, 3741]], []),
 ]
 
 
@@ -51,7 +53,7 @@ def main():
             free = [0, 2, 3, 4, 5]
             fits.append({"objective": objective, "rank": problem.rank, "unmasked": int(problem.good.sum()),
                          "parameters": p[free].tolist(), "errors": errors[free].tolist()})
-        cases.append({"name": name, "basis": basis, "terms": terms, "starts": None if name == SCARCE else 4,
+        cases.append({"name": name, "basis": basis, "terms": terms, "starts": None if name in (SCARCE, STIFF) else 4,
                       "masked": masked, "lowered": lowered, "fits": fits})
     made = {"versions": f"numpy {np.__version__}, scipy {scipy.__version__}", "cases": cases}
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "masks.json"), "w") as file:

@@ -12,9 +12,10 @@ use crate::solver::{Bounds, LevenbergMarquardt};
 /// A step from the accepted point and what it promises. Convergence is judged by the step as it was solved for, its
 /// trial by what it promises after it was shortened.
 pub struct Step {
-    /// Shortened where it was too long.
+    /// Shortened where it was too long, or lengthened where steps creep.
     pub delta: Vec<f64>,
-    pub is_shortened: bool,
+    /// The step has another length than it was solved for, so that its promise says nothing about the next step.
+    pub is_rescaled: bool,
     /// 2 gᵀδ − δᵀ(A + S)δ before, and after it was shortened.
     pub predicted_reduction: f64,
     pub taken_reduction: f64,
@@ -31,12 +32,18 @@ impl Step {
         self.predicted_reduction <= share * cost || self.length <= settings.xtol * (self.scale + settings.xtol)
     }
 
+    /// Multiplies the step by a factor above 1, so that its promise says nothing about the next step.
+    pub fn lengthen(&mut self, factor: f64) {
+        self.delta.iter_mut().for_each(|delta| *delta *= factor);
+        self.is_rescaled = true;
+    }
+
     /// Returns the cost reduction predicted for the step as it is taken, whole or shortened. A reduction below 0 is
     /// rounding, and says as little about the next step as that of a shortened one.
     pub fn promise(&self) -> Promise {
-        match self.is_shortened {
-            true => Promise::Shortened(self.taken_reduction),
-            false if self.predicted_reduction < 0.0 => Promise::Shortened(-self.predicted_reduction),
+        match self.is_rescaled {
+            true => Promise::Rescaled(self.taken_reduction),
+            false if self.predicted_reduction < 0.0 => Promise::Rescaled(-self.predicted_reduction),
             false => Promise::Whole(self.predicted_reduction),
         }
     }
@@ -84,12 +91,10 @@ fn solve_in_box(member: &Member, secant: &[f64], rules: &Rules<'_>) -> Option<St
     Some(take(member, secant, way.delta, settings.largest_step, damping))
 }
 
-/// Returns the factor, at most 1, that scales a step so that no parameter moves by more than `most` times its
-/// magnitude.
-fn share(member: &Member, most: f64, delta: &[f64]) -> f64 {
+/// Returns the largest factor of a step with which no parameter moves by more than `most` times its magnitude.
+pub fn longest_factor(member: &Member, most: f64, delta: &[f64]) -> f64 {
     let ratio = |(d, x): (&f64, &f64)| d.abs() / x.abs().max(SMALLEST_MAGNITUDE);
-    let largest = delta.iter().zip(&member.parameters).map(ratio).fold(0.0, f64::max);
-    if largest > most { most / largest } else { 1.0 }
+    most / delta.iter().zip(&member.parameters).map(ratio).fold(0.0, f64::max)
 }
 
 /// Makes a step of `delta`, scaled so that no parameter moves by more than `most` times its magnitude, with its
@@ -108,11 +113,11 @@ fn take(member: &Member, secant: &[f64], mut delta: Vec<f64>, most: f64, damping
             scale += diagonal * member.parameters[p] * member.parameters[p];
         }
     }
-    let share = share(member, most, &delta);
+    let share = longest_factor(member, most, &delta).min(1.0);
     delta.iter_mut().for_each(|d| *d *= share);
     Step {
         delta,
-        is_shortened: share < 1.0,
+        is_rescaled: share < 1.0,
         predicted_reduction: 2.0 * linear - quadratic,
         taken_reduction: share * (2.0 * linear - share * quadratic),
         length: length.sqrt(),

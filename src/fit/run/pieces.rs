@@ -18,6 +18,7 @@ use crate::fit::given::given;
 use crate::fit::layout::{diagonals, layout, layout_for};
 use crate::fit::limits::Tables;
 use crate::fit::negative_flux::has_negative_flux;
+use crate::fit::ready::samplings;
 use crate::fit::{Flags, SpectralFitter};
 use crate::model::{ArmLayout, Fault, FirstGuess, Limits, ModelArm, Prepared, Sampling, SpectralModel};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
@@ -222,11 +223,6 @@ impl<'s> Piece<'s> {
     }
 }
 
-/// Returns the wavelength sampling of a spectrum in each arm.
-fn samplings(grids: &[Grids], spectrum: usize) -> Vec<&Sampling> {
-    grids.iter().filter_map(|grid| grid.of(spectrum).ok()).map(|sampling| &**sampling).collect()
-}
-
 /// Returns the flags that are known before the fit: for clipped starts and for negative flux.
 fn flags(prepared: &Prepared, samplings: &[&Sampling], clipped: bool) -> Flags {
     let all = [(Flags::START_CLIPPED, clipped), (Flags::NEGATIVE_FLUX, has_negative_flux(&prepared.arms, samplings))];
@@ -284,7 +280,7 @@ pub(super) fn groups<'s>(
 fn by_basis(layout: Vec<ArmLayout>, grids: Arc<[Grids]>, ready: impl Iterator<Item = ReadySpectrum>) -> Vec<Group> {
     let mut all: Vec<Group> = Vec::new();
     for one in ready {
-        let own = layout_for(layout.clone(), std::iter::once(&one.prepared));
+        let own = layout_for(layout.clone(), std::iter::once(&*one.prepared));
         match all.iter_mut().find(|group| group.layout == own) {
             Some(group) => group.ready.push(one),
             None => all.push(Group { layout: own, grids: grids.clone(), ready: vec![one] }),

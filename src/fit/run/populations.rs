@@ -20,7 +20,7 @@ impl Run<'_> {
         let SpectralFitter { model, shared, solver, precision, velocity_scan, .. } = self.fitter;
         // 1. A GPU's memory, or a limited one, is not divided for the few points of the checks for folds.
         let is_scarce = self.device.runs_wgsl() || self.memory.is_some();
-        let probes = self.fitter.searches_beyond_folds() && !is_scarce;
+        let probes = self.fitter.adds_starts() && !is_scarce;
         let has_evaluation = *velocity_scan == VelocityScan::Fixed || probes;
         // 2. There are as many starts as a batch has, and one for a canary. If the user limits the memory, that alone
         //    limits their number.
@@ -88,7 +88,8 @@ impl Run<'_> {
         count: usize,
     ) -> Result<Vec<Vec<Outcome>>> {
         let Some(resident) = self.resident.as_mut() else { return Ok(Vec::new()) };
-        let spectra = ReadySpectra { model: &self.fitter.model, grids, spectra: ready };
+        let guess = self.fitter.shared.library();
+        let spectra = ReadySpectra { model: &self.fitter.model, grids, spectra: ready, guess };
         let Some(tally) = self.tally else {
             return resident.solve(spectra, Monitor { cancel: &NEVER, progress: &mut |_| {} });
         };
@@ -111,7 +112,7 @@ impl Run<'_> {
         // The progress function is called without a new spectrum.
         let mut report = |_| tally.into_iter().for_each(|tally| tally.add(0));
         let monitor = Monitor { cancel: tally.map_or(&NEVER, Tally::cancel), progress: &mut report };
-        let spectra = ReadySpectra { model: &fitter.model, grids, spectra: ready };
+        let spectra = ReadySpectra { model: &fitter.model, grids, spectra: ready, guess: None };
         Scan { fitter, passes, spectra, canary, device: &device, monitor }.run(rows)
     }
 }

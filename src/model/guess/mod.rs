@@ -29,6 +29,7 @@ use crate::memory::check;
 use crate::recording::{LIGHT, Source};
 use bins::Signals;
 use choose::Distances;
+pub use choose::MOST_COMPETING;
 use effort::Effort;
 pub use effort::MOST_STARTS;
 use library::{library, observed, physical_labels, rotated, rotations};

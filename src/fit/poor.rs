@@ -1,0 +1,60 @@
+//! More starts for spectra whose best fit has a large χ²/dof.
+//!
+//! The model cannot describe such a spectrum: the continuum is too stiff, two stars share the fibre, or its errors are
+//! much too small. How well templates fit then says little of where the lowest minimum lies, and the few starts that
+//! compete may all miss it. Such spectra are therefore fitted again from more starts. This depends on one spectrum
+//! alone.
+
+use std::sync::atomic::Ordering;
+
+use rayon::prelude::*;
+
+use super::again::MoreStarts;
+use super::ready::{Monitor, ReadySpectra, ReadySpectrum, Starts, samplings};
+use super::solve::{Passes, winner};
+use super::waiting::PassOutcomes;
+use crate::error::Result;
+use crate::model::{FirstGuess, MOST_COMPETING};
+use crate::solver::{Outcome, Status};
+
+/// χ²/dof above which a spectrum has more starts.
+const LARGE: f64 = 5.0;
+/// Maximum number of further starts. Spectra that had as many have no more.
+const MORE: usize = 16;
+/// Number of further starts that enter together, and are pruned together: as many as compete in a first guess, so that
+/// a device that has room for those has room for these.
+pub const TOGETHER: usize = MOST_COMPETING;
+
+impl Passes {
+    /// Fits spectra whose lowest outcome has a large χ²/dof from more starts, and adds the outcomes to `found`.
+    pub fn try_more_starts(&mut self, spectra: ReadySpectra, found: &mut PassOutcomes, monitor: Monitor) -> Result<()> {
+        let Some(guess) = spectra.guess else { return Ok(()) };
+        let fitted = spectra.spectra.par_iter().zip(&found.outcomes).enumerate();
+        let poor = fitted.filter(|(_, (ready, outcomes))| is_poor(ready, outcomes, spectra.model.marginalise));
+        let more = poor.map(|(spectrum, (ready, _))| {
+            // a cancelled run fits nothing any more, and every spectrum that was to have more starts is interrupted
+            let is_cancelled = monitor.cancel.load(Ordering::Relaxed);
+            let all = if is_cancelled { ready.starts() } else { more_starts(guess, spectra, ready) };
+            all.chunks(TOGETHER).map(|starts| MoreStarts { spectrum, starts: starts.to_vec() }).collect::<Vec<_>>()
+        });
+        let more: Vec<MoreStarts> = more.flatten_iter().collect();
+        self.fit_again(spectra, found, more, monitor)
+    }
+}
+
+/// Returns whether a spectrum's lowest outcome is a success with a large χ²/dof, and the spectrum may have more starts.
+fn is_poor(ready: &ReadySpectrum, outcomes: &[Outcome], marginalise: bool) -> bool {
+    let Some(lowest) = winner(outcomes, marginalise).map(|lowest| &outcomes[lowest]) else { return false };
+    let free = ready.limits.iter().filter(|limits| !limits.is_held()).count();
+    let dof = ready.prepared.unmasked.saturating_sub(ready.prepared.rank + free) as f64;
+    let is_success = lowest.status.is_some_and(Status::is_success);
+    ready.may_add_starts && ready.starts.len() < MORE && is_success && lowest.chi2 > LARGE * dof
+}
+
+/// Returns the starts of a longer first guess that the spectrum has not had.
+fn more_starts(guess: &FirstGuess, spectra: ReadySpectra, ready: &ReadySpectrum) -> Starts {
+    let samplings = samplings(spectra.grids, ready.place);
+    let all = guess.starts(&ready.prepared, &samplings, &ready.limits, Some(MORE));
+    let is_new = |u: &Vec<f64>| ready.starts.iter().all(|start| start.u != *u);
+    all.into_iter().map(|start| start.u).filter(is_new).collect()
+}
