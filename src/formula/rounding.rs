@@ -18,8 +18,8 @@ enum Bound {
     Relative(NodeId),
 }
 
-/// Adds nodes that bound the rounding error of `value` computed in f32, to first order, and returns the last; its unit
-/// is 2⁻²⁴. Parameters are exact; predictors are exact if f32 has `held` them, else rounded.
+/// Adds nodes that bound the absolute rounding error of `value` computed in f32, to first order, and returns the last;
+/// its unit is 2⁻²⁴. Parameters are exact. Predictors are exact if f32 holds them exactly (`held`), else rounded.
 pub fn rounding(graph: &mut Graph, value: NodeId, held: bool) -> NodeId {
     let mut errors = Errors { graph, found: Vec::new(), held, positive: Vec::new(), sizes: HashMap::new() };
     // in the order of the nodes, so that the operands of a node have their bounds before it

@@ -42,7 +42,8 @@ pub(super) const fn default_memory(kind: wgpu::DeviceType) -> u64 {
 pub(super) const OF_MATRICES: wgpu::Features =
     wgpu::Features::SHADER_F16.union(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
 
-/// Returns the kernel of the largest matrices of halves that an adapter multiplies and sums in f32; `None` without any.
+/// Returns the kernel for the largest matrices of 16-bit floats that an adapter multiplies with sums in f32; `None`
+/// without any.
 pub(super) fn matrices(adapter: &wgpu::Adapter) -> Option<Variant> {
     let info = adapter.get_info();
     if !adapter.features().contains(OF_MATRICES) || info.subgroup_min_size != info.subgroup_max_size {

@@ -24,7 +24,8 @@ pub struct Gram<R> {
 }
 
 impl<R: Real> Gram<R> {
-    /// Makes zero sums of products of `rows` rows with one another; those among the first `skip` rows may be left out.
+    /// Makes sums, all zero, of the products of `rows` rows with one another. Products of two of the first `skip` rows
+    /// are not needed.
     pub fn new(rows: usize, skip: usize) -> Gram<R> {
         Gram::in_memory(Aligned::default(), rows, skip)
     }

@@ -30,7 +30,7 @@ pub struct RotationKernel {
 }
 
 impl RotationKernel {
-    /// Computes the weights, and their derivatives, of rotation by a radius in pixels. Below 0 nothing rotates: weight
+    /// Computes the weights of rotational broadening, and their derivatives by its radius (in pixels). Below 0 nothing rotates: weight
     /// 1 and derivatives 0.
     pub fn new(radius: f64) -> RotationKernel {
         if radius < 0.0 || radius.is_nan() {

@@ -140,7 +140,8 @@ impl Arm {
     }
 }
 
-/// Runs both functions, at the same time if `is_large`, on a thread outside rayon's pool, which fits keep busy.
+/// Runs both functions, at the same time if `is_large`: the first on a thread of its own, because fits keep rayon's
+/// pool busy.
 fn join<A: Send, B>(is_large: bool, first: impl FnOnce() -> A + Send, second: impl FnOnce() -> B) -> (A, B) {
     if !is_large {
         return (first(), second());

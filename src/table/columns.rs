@@ -26,7 +26,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// Returns the name that numpy and ECSV give this type of column, such as `float64`.
-    #[cfg(feature = "parquet")]
+    #[cfg(any(test, feature = "parquet"))]
     pub fn name(self) -> &'static str {
         match self {
             Kind::Int32 => "int32",

@@ -143,8 +143,8 @@ impl<'a> Passage<'a> {
         }
     }
 
-    /// Returns the function that computes the normal equations' sums without rows, if the formula has one for the
-    /// shared grid; else `None`.
+    /// Returns the function that adds up the normal equations without storing residuals and derivatives; `None` where
+    /// the formula has none for a shared grid.
     fn lane_sums<R: Elementary>(&self) -> Option<AddUp<R>> {
         if self.curves.grid == Grid::Own {
             return None;

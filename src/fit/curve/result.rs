@@ -280,8 +280,8 @@ impl CurveRun {
         evaluations
     }
 
-    /// Continues a fit that did not converge or ended at a saddle; returns its undetermined parameters. At a minimum it
-    /// becomes a success. Returns the parameters that the data do not determine there.
+    /// Continues a fit that did not converge or ended at a saddle, and makes it a success where it ends at a minimum;
+    /// returns the parameters that the data do not determine there. `rows` are its residuals and derivatives.
     fn accept_minimum(&self, problem: &Problem, fit: &mut CurveFit, rows: &mut Rows) -> Vec<usize> {
         // with polish the host fits again what a GPU has not brought to an end
         if self.polish && self.device.inner.runs_wgsl() {
