@@ -64,7 +64,9 @@ fn stride(slot: u32) -> f32 {
     for (var p = 0u; p < parameter_count; p++) {
         product += state[at(GRADIENT + p, slot)] * (state[at(ACCEPTED + p, slot)] - trial(p, slot));
     }
-    let known = before > 0.0 && control[cell(REJECTIONS, slot)] == 0 && !rescaled && !changed_face(slot);
+    // of data that are met to the last digit, residuals are rounding, and so are steps
+    let small = before > 0.0 && reduction <= CLOSE * accepted_cost(slot);
+    let known = small && control[cell(REJECTIONS, slot)] == 0 && !rescaled && !changed_face(slot);
     if !known || !(product >= PARALLEL * sqrt(before * reduction)) {
         return 1.0;
     }

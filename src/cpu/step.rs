@@ -27,7 +27,7 @@ mod system;
 use crate::rows::triangle::packed_index;
 use crate::solver::member::{Member, Phase, Promise};
 use crate::solver::thresholds::{
-    AT_FACE, BEST_CONTRACTION, FAR_COSINE, FINISHING_DAMPING, FINISHING_RISE, FINISHING_STEPS, LONGEST_STRIDE,
+    AT_FACE, BEST_CONTRACTION, CLOSE, FAR_COSINE, FINISHING_DAMPING, FINISHING_RISE, FINISHING_STEPS, LONGEST_STRIDE,
     PARALLEL, PATIENCE, SHRINKS, UNDAMPED,
 };
 use crate::solver::{Bounds, LevenbergMarquardt, Status};
@@ -219,7 +219,9 @@ fn end_finishing(member: &mut Member, next: &mut Step, rules: &Rules<'_>) -> Opt
 /// they point the same way, each is q times as long as the one before, and together they lead 1 / (1 − q) times as far
 /// as the first of them (Aitken's extrapolation). Where steps grow, the minimum is further away than any factor says.
 fn stride(member: &Member, next: &Step, rules: &Rules<'_>) -> Option<f64> {
-    let is_known = member.rejections == 0 && !next.is_rescaled && !changed_face(member, rules.bounds);
+    // of data that are met to the last digit, residuals are rounding, and so are steps
+    let is_small = next.predicted_reduction <= CLOSE * member.sums.cost();
+    let is_known = member.rejections == 0 && is_small && !next.is_rescaled && !changed_face(member, rules.bounds);
     let before = member.promise.of_whole_step().filter(|_| is_known)?;
     // δᵀAδ₋ = gᵀδ₋, with δ₋ the last step, and δᵀAδ is what a Gauss–Newton step promises
     let last = member.parameters.iter().zip(&member.trial).map(|(x, before)| x - before);
