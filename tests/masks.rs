@@ -127,8 +127,10 @@ fn further_starts_depend_on_one_spectrum_alone() {
         let few = fitter(model(stiff), &device).max_memory(1 << 26).fit(&all).unwrap();
         for n in 0..all.len() {
             let alone = fitter(model(stiff), &device).fit(&all.slice(n..n + 1)).unwrap();
-            assert_eq!(alone.row(0), together.row(n), "spectrum {n}");
-            assert_eq!(few.row(n), together.row(n), "spectrum {n}");
+            // parameters at their bounds have errors of NaN, which equal nothing
+            let text = |row: &FitRow| format!("{row:?}");
+            assert_eq!(text(&alone.row(0)), text(&together.row(n)), "spectrum {n}");
+            assert_eq!(text(&few.row(n)), text(&together.row(n)), "spectrum {n}");
         }
     }
 }
