@@ -17,8 +17,10 @@ use crate::error::Result;
 use crate::model::{FirstGuess, MOST_COMPETING};
 use crate::solver::{Outcome, Status};
 
-/// χ²/dof above which a spectrum has more starts.
-const LARGE: f64 = 5.0;
+/// χ²/dof above which a spectrum has more starts. Surveys whose errors are two or three times too small stay below.
+const LARGE: f64 = 20.0;
+/// The same where more than half of the pixels are masked: few pixels show little of a misfit.
+const LARGE_OF_FEW: f64 = 5.0;
 /// Maximum number of further starts. Spectra that had as many have no more.
 const MORE: usize = 16;
 /// Number of further starts that enter together, and are pruned together: as many as compete in a first guess, so that
@@ -46,9 +48,11 @@ impl Passes {
 fn is_poor(ready: &ReadySpectrum, outcomes: &[Outcome], marginalise: bool) -> bool {
     let Some(lowest) = winner(outcomes, marginalise).map(|lowest| &outcomes[lowest]) else { return false };
     let free = ready.limits.iter().filter(|limits| !limits.is_held()).count();
-    let dof = ready.prepared.unmasked.saturating_sub(ready.prepared.rank + free) as f64;
+    let (unmasked, pixels) = (ready.prepared.unmasked, ready.prepared.pixels);
+    let dof = unmasked.saturating_sub(ready.prepared.rank + free) as f64;
+    let large = if 2 * unmasked < pixels { LARGE_OF_FEW } else { LARGE };
     let is_success = lowest.status.is_some_and(Status::is_success);
-    ready.may_add_starts && ready.starts.len() < MORE && is_success && lowest.chi2 > LARGE * dof
+    ready.may_add_starts && ready.starts.len() < MORE && is_success && lowest.chi2 > large * dof
 }
 
 /// Returns the starts of a longer first guess that the spectrum has not had.

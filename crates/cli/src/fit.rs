@@ -73,7 +73,7 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t = Precision::F32, help_heading = "Devices")]
     precision: Precision,
     /// Starts of each spectrum, 1 to 64 [default: the model file's, else as many as compete, at most 4; 8 or 32 where
-    /// little of a spectrum counts; up to 16 more where χ²/dof is above 5]
+    /// little of a spectrum counts; up to 16 more where χ²/dof is large]
     #[arg(
         long,
         value_name = "K",
