@@ -15,6 +15,18 @@ fn upper_bound(slot: u32, parameter: u32) -> f32 {
     return limits[(spectrum_of(slot) * 4u + 1u) * PARAMETERS + parameter];
 }
 
+// Accepts a lengthened finishing step that has not raised the cost and does not lead beyond the minimum. The steps after
+// it are finishing steps again.
+fn judge_stride(slot: u32, is_low: bool) {
+    control[cell(MODE, slot)] = FINISHING_MODE;
+    if is_low && !turns_back(slot) {
+        control[cell(REJECTIONS, slot)] = 0;
+        accept(slot);
+    } else {
+        control[cell(REJECTIONS, slot)] += 1;
+    }
+}
+
 // Accepts or rejects the trial point: the status, or RUNNING.
 fn judge(slot: u32) -> i32 {
     let valid = trial_is_finite(slot);
@@ -25,7 +37,12 @@ fn judge(slot: u32) -> i32 {
     let cost = accepted_cost(slot);
     let trial_cost = state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)];
     let promised = state[at(PREDICTED_REDUCTION, slot)];
-    if control[cell(MODE, slot)] != FINISHING_MODE {
+    let mode = control[cell(MODE, slot)];
+    if mode == STRIDING {
+        judge_stride(slot, valid && trial_cost <= cost * (1.0 + NOISE));
+        return RUNNING;
+    }
+    if mode != FINISHING_MODE {
         // a start so far off that the cost does not tell its first steps
         let unseen = promised < 0.0 && -promised <= NOISE * cost && trial_cost <= cost * (1.0 + NOISE);
         if valid && (trial_cost < cost || unseen) {
@@ -54,9 +71,9 @@ fn judge(slot: u32) -> i32 {
     return select(FTOL_STATUS, STALLED, far);
 }
 
-// The factor by which a finishing step is to be lengthened where steps creep; 1 elsewhere. Where residuals bend the cost
-// the other way, the normal matrix is more curved than the cost: steps point the same way, each is q times as long as the
-// one before, and together they lead 1 / (1 - q) times as far as the first of them (Aitken's extrapolation).
+// The factor by which a finishing step is to be lengthened where steps creep; 1 elsewhere. Where residuals bend the
+// cost the other way, the normal matrix is more curved than the cost: steps point the same way, each is q times as long
+// as the one before, and together they lead 1 / (1 - q) times as far as the first of them (Aitken's extrapolation).
 // Where steps grow, the minimum is further away than any factor says.
 fn stride(slot: u32) -> f32 {
     let before = state[at(PREDICTED_REDUCTION, slot)];
@@ -95,6 +112,7 @@ fn finish(slot: u32) -> i32 {
     let factor = stride(slot);
     if longer && factor > 1.0 && steps < FINISHING_STEPS {
         lengthen(slot, factor);
+        control[cell(MODE, slot)] = STRIDING;
         return RUNNING;
     }
     // since the last step was accepted, the trial point is the one before

@@ -72,8 +72,10 @@ fn judge_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> {
         return (!valid).then_some(Status::NotFinite);
     }
     // 2. Near the minimum rounding hides the gain, so that finishing steps follow a rule of their own.
-    if member.phase == Phase::Finishing {
-        return judge_finishing_step(member, rules.bounds);
+    match member.phase {
+        Phase::Finishing => return judge_finishing_step(member, rules.bounds),
+        Phase::Striding => return judge_stride(member, rules.cost_error),
+        Phase::Searching | Phase::Released => {}
     }
     // 3. Far from the minimum a shortened step may gain less than the rounding error of the cost. It is accepted, and
     //    the damping stays, because its gain ratio is meaningless.
@@ -113,6 +115,20 @@ fn judge_finishing_step(member: &mut Member, bounds: Bounds<'_>) -> Option<Statu
     // where data are met to their last digit, rounding makes a finite cost rise, and the cosine says nothing
     let was_rescaled = matches!(member.promise, Promise::Rescaled(_));
     Some(finished(member, bounds, was_rescaled || !valid))
+}
+
+/// Accepts a lengthened finishing step, or counts it as rejected if it raised the cost by more than rounding or went
+/// beyond the minimum. The steps after it are finishing steps again.
+fn judge_stride(member: &mut Member, cost_error: f64) -> Option<Status> {
+    member.phase = Phase::Finishing;
+    let is_low = member.trial_sums.cost() <= member.sums.cost() * (1.0 + cost_error);
+    if member.trial_sums.is_finite() && is_low && !turns_back(member) {
+        member.rejections = 0;
+        member.accept();
+    } else {
+        member.rejections += 1;
+    }
+    None
 }
 
 /// Returns the status after finishing steps: `Stalled` if the point `may_be_far` and the gradient is large, else
@@ -198,6 +214,7 @@ fn end_finishing(member: &mut Member, next: &mut Step, rules: &Rules<'_>) -> Opt
     let may_go_on = longer && member.finishing_steps < FINISHING_STEPS;
     if let Some(factor) = stride(member, next, rules).filter(|_| may_go_on) {
         next.lengthen(factor);
+        member.phase = Phase::Striding;
         return None;
     }
     // since the last step was accepted, the trial point is the one before
@@ -313,8 +330,31 @@ mod tests {
         assert_eq!(status_after_step_from(0.5), None);
     }
 
+    /// A lengthened step that raises the cost is taken back, and the fit ends where it was.
+    #[test]
+    fn strides_never_raise_the_cost() {
+        let sums = |chi2: f64| Sums {
+            chi2,
+            penalty: 0.0,
+            ln_det: 0.0,
+            gradient: vec![0.3, 0.0],
+            normal_matrix: vec![1.0, 0.0, 1.0],
+        };
+        for rise in [0.9, 100.0, f64::NAN] {
+            let mut member = Member::new(0, 0, &[0.0; 2], 1e-12);
+            (member.rounds, member.phase, member.promise) = (5, Phase::Striding, Promise::Rescaled(0.09));
+            (member.sums, member.finishing_steps) = (sums(6.5e5), 3);
+            (member.trial, member.trial_sums) = (vec![9.0, 0.0], sums(6.5e5 + rise));
+            let bounds = Bounds { lower: &[-9.0; 2], upper: &[9.0; 2] };
+            let settings = &LevenbergMarquardt::default();
+            step(&mut member, &Rules { bounds, settings, cost_error: 1e-6, trusts_last_step: true });
+            assert!(member.status == Some(Status::Ftol) && member.parameters == [0.0; 2], "{rise}: {member:?}");
+        }
+    }
+
     /// cost = (1 − x)² + (191 − x² / 400)²: at its minimum, x = 20, the cost is a sixteenth as curved as JᵀJ says, and
-    /// each Gauss–Newton step is 0.94 times as long as the one before. If no step were lengthened, the fit would end at 1.
+    /// each Gauss–Newton step is 0.94 times as long as the one before. If no step were lengthened, the fit would end at
+    /// x = 1.
     #[test]
     fn steps_that_creep_are_lengthened() {
         let mut member = Member::new(0, 0, &[0.0], 1e-3);

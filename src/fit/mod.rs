@@ -122,9 +122,9 @@ impl SpectralFitter {
     }
 
     /// Sets the number of starts per spectrum, 1 to 64. The first guess may find fewer distinct ones. Unless set, a
-    /// spectrum has as many starts as compete in its first guess: 1 to 4, or 8 or 32 if masks or weights leave little of
-    /// it. Up to 16 more follow if χ²/dof is above 20 (5 if most pixels are masked), and one more may follow beyond a
-    /// fold of the minimum (not with Nelder–Mead alone).
+    /// spectrum has as many starts as compete in its first guess: 1 to 4, or 8 or 32 if masks or weights leave little
+    /// of it. Up to 16 more follow if χ²/dof is above 20 (5 if most pixels are masked), and one more may follow beyond
+    /// a fold of the minimum (not with Nelder–Mead alone).
     #[must_use]
     pub fn starts(mut self, starts: usize) -> SpectralFitter {
         self.starts = Some(starts);
@@ -147,8 +147,8 @@ impl SpectralFitter {
     }
 
     /// Sets the number of spectra, at least 1, that a stream reads, fits and keeps in its journal together; unless set,
-    /// 128 on the CPU and 2048 on GPUs. Smaller files are fitted together, half a batch or more at once. No bit of a row
-    /// depends on it.
+    /// 192 on the CPU and 2048 on GPUs. Smaller files are fitted together, half a batch or more at once. No bit of a
+    /// row depends on it.
     #[must_use]
     pub fn batch_size(mut self, spectra: usize) -> SpectralFitter {
         self.batch_size = Some(spectra);
@@ -158,7 +158,7 @@ impl SpectralFitter {
     /// Returns the number of spectra per batch on a device. A GPU needs many of them. On the CPU larger batches take
     /// more memory and are no faster. The number must not depend on the threads: a run may be resumed with others.
     fn batch_on(&self, device: &dyn crate::solver::Device) -> usize {
-        self.batch_size.unwrap_or(if device.runs_wgsl() { 2048 } else { 128 })
+        self.batch_size.unwrap_or(if device.runs_wgsl() { 2048 } else { 192 })
     }
 
     /// Sets whether the first spectrum that cannot be fitted is an error, instead of a row that says why.
@@ -366,8 +366,8 @@ impl SpectralFitter {
         self.starts.unwrap_or(USUAL_STARTS)
     }
 
-    /// Returns whether spectra may have more starts than those of the first guess: not if the user sets their number, nor
-    /// with Nelder–Mead.
+    /// Returns whether spectra may have more starts than those of the first guess: not if the user sets their number,
+    /// nor with Nelder–Mead.
     fn adds_starts(&self) -> bool {
         self.starts.is_none() && !matches!(self.solver, Solver::NelderMead(_))
     }

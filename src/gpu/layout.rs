@@ -185,6 +185,7 @@ impl Layout {
         out.signed("SEARCHING", 0);
         out.signed("FINISHING_MODE", 1);
         out.signed("RELEASED", 2);
+        out.signed("STRIDING", 3);
         for (name, status) in STATUSES {
             out.signed(name, status.code());
         }

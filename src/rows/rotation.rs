@@ -30,8 +30,8 @@ pub struct RotationKernel {
 }
 
 impl RotationKernel {
-    /// Computes the weights of rotational broadening, and their derivatives by its radius (in pixels). Below 0 nothing rotates: weight
-    /// 1 and derivatives 0.
+    /// Computes the weights of rotational broadening, and their derivatives by its radius (in pixels). Below 0 nothing
+    /// rotates: weight 1 and derivatives 0.
     pub fn new(radius: f64) -> RotationKernel {
         if radius < 0.0 || radius.is_nan() {
             return RotationKernel { weights: vec![1.0, 0.0], slopes: vec![0.0, 0.0] };

@@ -13,6 +13,8 @@ pub enum Phase {
     Released,
     /// By the length of the Gauss–Newton step that follows: the cost is down to rounding.
     Finishing,
+    /// By their cost, which a lengthened finishing step must not raise.
+    Striding,
 }
 
 /// Reduction of the cost that the step to the trial point promises: 2 gᵀδ − δᵀAδ.

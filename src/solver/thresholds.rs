@@ -12,7 +12,8 @@ pub const FINISHING_RISE: f64 = 1.1;
 pub const FAR_COSINE: f64 = 0.01;
 /// A finishing step must promise less than this share of the one before it.
 pub const SHRINKS: f64 = 0.8;
-/// A step has met a bound if its end lies within this share of its length from it: rounding leaves it not exactly there.
+/// A step has met a bound if its end lies within this share of its length from it. Rounding leaves it not exactly
+/// there.
 pub const AT_FACE: f64 = 1e-5;
 /// Smallest cosine between two successive finishing steps that creep. Steps made of rounding have random directions.
 pub const PARALLEL: f64 = 0.9;
