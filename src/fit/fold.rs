@@ -60,9 +60,6 @@ const LEVELS: [Scrutiny; 3] = [
 /// shorter.
 const MIN_DISTANCE: f64 = 0.05;
 
-/// Most probe points per thread that the CPU evaluates together. More take more memory, and are no faster.
-const POINTS_PER_THREAD: usize = 32;
-
 /// A point at which the cost is evaluated, far from a minimum. One label differs from that of the minimum.
 #[derive(Clone, Debug, PartialEq)]
 struct ProbePoint {
@@ -204,9 +201,7 @@ impl Passes {
     /// Evaluates the objective at the probe points of all checks, and returns the outcomes one after another.
     fn outcomes_at_probe_points(&mut self, spectra: ReadySpectra, checks: &[FoldCheck]) -> Result<Vec<Outcome>> {
         let mut all = Vec::new();
-        let most = POINTS_PER_THREAD * rayon::current_num_threads();
-        let most = if self.gpu.is_some() { self.capacity } else { self.capacity.min(most) };
-        for batch in probe_batches(spectra.spectra, checks, most) {
+        for batch in probe_batches(spectra.spectra, checks, self.capacity) {
             all.extend(self.evaluate(spectra.with_spectra(&batch))?);
         }
         Ok(all)

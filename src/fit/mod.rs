@@ -147,7 +147,7 @@ impl SpectralFitter {
     }
 
     /// Sets the number of spectra, at least 1, that a stream reads, fits and keeps in its journal together; unless set,
-    /// 192 on the CPU and 2048 on GPUs. Smaller files are fitted together, half a batch or more at once. No bit of a
+    /// 256 on the CPU and 2048 on GPUs. Smaller files are fitted together, half a batch or more at once. No bit of a
     /// row depends on it.
     #[must_use]
     pub fn batch_size(mut self, spectra: usize) -> SpectralFitter {
@@ -155,10 +155,10 @@ impl SpectralFitter {
         self
     }
 
-    /// Returns the number of spectra per batch on a device. A GPU needs many of them. On the CPU larger batches take
-    /// more memory and are no faster. The number must not depend on the threads: a run may be resumed with others.
+    /// Returns the number of spectra per batch on a device. A GPU needs many of them; on the CPU smaller batches
+    /// overlap better with reading. The number must not depend on the threads: a run may be resumed with others.
     fn batch_on(&self, device: &dyn crate::solver::Device) -> usize {
-        self.batch_size.unwrap_or(if device.runs_wgsl() { 2048 } else { 192 })
+        self.batch_size.unwrap_or(if device.runs_wgsl() { 2048 } else { 256 })
     }
 
     /// Sets whether the first spectrum that cannot be fitted is an error, instead of a row that says why.

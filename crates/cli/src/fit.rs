@@ -90,7 +90,7 @@ pub struct Arguments {
     /// Bytes that the population on the device may take; K, M and G are 2^10, 2^20 and 2^30
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Devices")]
     memory: Option<u64>,
-    /// Spectra that are read, fitted and kept for --resume at once, small files together [default: 192, on GPUs 2048]
+    /// Spectra that are read, fitted and kept for --resume at once, small files together [default: 256, on GPUs 2048]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Devices")]
     pub(super) batch: Option<u16>,
     /// Go on with a run that was killed or interrupted: what it has fitted is not fitted again

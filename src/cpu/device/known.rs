@@ -13,10 +13,9 @@ use crate::rows::Real;
 
 /// Most bytes of rows that the populations of a recording keep.
 const MOST_BYTES: usize = 128 << 20;
-/// A population of at most this many members caches no rows: the starts of a spectrum alone do not recur.
+/// Members of a population beside one for each start whose rows it may keep: one of the usual size has room for those
+/// of a library, one for a spectrum alone has none.
 const ALONE: usize = 2;
-/// Starts whose rows are kept, for each further member: a population of the usual size has room for those of a library.
-const STARTS_PER_MEMBER: usize = 2;
 /// Points that have been seen once, remembered for each start that may be kept.
 const SEEN: usize = 16;
 
@@ -90,10 +89,9 @@ impl Heads {
     }
 }
 
-/// Returns how many members of `member` bytes each fit into `left` bytes beside the cache, which takes `kept` bytes per
-/// start.
+/// Returns how many members of `member` bytes each fit into `left` bytes beside the cache, which keeps `kept` for each.
 pub fn members(left: u64, member: u64, kept: u64) -> u64 {
-    let with_kept = left / (member + STARTS_PER_MEMBER as u64 * kept);
+    let with_kept = left / (member + kept);
     let with_all = left.saturating_sub(MOST_BYTES as u64) / member;
     // too few to keep any, or so many that they keep the most
     (left / member).min(ALONE as u64).max(with_kept).max(with_all)
@@ -167,7 +165,7 @@ impl<R: Real> Known<R> {
     /// Makes an empty cache for populations of `capacity` members; `None` where nothing can be cached.
     pub fn new(recording: &Recording, capacity: usize) -> Option<Known<R>> {
         let heads = Heads::new(recording)?;
-        let most = (STARTS_PER_MEMBER * capacity.saturating_sub(ALONE)).min(MOST_BYTES / heads.bytes::<R>());
+        let most = capacity.saturating_sub(ALONE).min(MOST_BYTES / heads.bytes::<R>());
         let kept = Mutex::new(Kept { starts: HashMap::new(), count: 0, refused: 0 });
         (most > 0).then_some(Known { heads, kept, most })
     }
@@ -242,7 +240,7 @@ mod tests {
     #[test]
     fn what_is_seen_twice_is_kept_as_long_as_there_is_room() {
         let recording = recording(false, LAYOUT);
-        let known = Known::<f32>::new(&recording, 1 + ALONE).unwrap();
+        let known = Known::<f32>::new(&recording, 2 + ALONE).unwrap();
         // the labels; neither the velocity nor what follows it
         assert_eq!(known.heads.parameters, [1, 2, 3, 4]);
         let at = |velocity: f64, teff: f64| [velocity, teff, 0.1, 0.2, 0.3];
@@ -269,10 +267,10 @@ mod tests {
 
     #[test]
     fn what_is_kept_has_its_room() {
-        // (left, member, kept): none for anything; two without; six and twice as many starts; many and the most
+        // (left, member, kept): none for anything; two without; six and as many starts; many and the most
         assert_eq!(members(99, 100, 40), 0);
         assert_eq!(members(299, 100, 400), 2);
-        assert_eq!(members(3000, 100, 200), 6);
+        assert_eq!(members(3000, 100, 400), 6);
         assert_eq!(members(3 * MOST_BYTES as u64, 1 << 10, 1 << 30), 2 * (MOST_BYTES as u64 >> 10));
     }
 

@@ -11,7 +11,7 @@ use popfit::spectra::{ArmSpectra, Wavelength};
 use popfit::{ModelFile, Spectra, SpectralFitter};
 
 /// Spectra of a batch on the CPU, and on GPUs.
-const BATCH: u64 = 192;
+const BATCH: u64 = 256;
 const BATCH_OF_GPU: u64 = 2048;
 /// Workers that share a device, each of which has a batch.
 const WORKERS: u64 = 2;
