@@ -11,6 +11,7 @@ mod begin;
 mod check;
 mod columns;
 mod data;
+mod end;
 mod engine;
 mod factors;
 mod fitter;

@@ -4,7 +4,7 @@
 use super::polish::{Problem, Rows, Step};
 
 /// Smallest relative reduction of the cost that counts as a descent: scipy's default `ftol`.
-const LEAST_GAIN: f64 = 1e-8;
+pub(super) const LEAST_GAIN: f64 = 1e-8;
 /// Number of fractions of a step that are tried: 1, 1/4, 1/16, …
 const TRIALS: i32 = 15;
 /// Steps along each axis, as shares of the parameter's size. They need no derivatives, which may be wrong.
@@ -48,7 +48,7 @@ impl Problem<'_> {
         let squares: Vec<f64> = rows.squares().collect();
         let descent: Vec<f64> = acting.iter().map(|&p| rows.gradient[p] / squares[p]).collect();
         for changes in [&shortest, &descent] {
-            if let Some(lower) = self.lower_along(rows, parameters, Step { parameters: &acting, changes }) {
+            if let Some(lower) = self.lower_along(rows.cost(), parameters, Step { parameters: &acting, changes }) {
                 return Neighbourhood::Lower(lower);
             }
         }
@@ -56,11 +56,25 @@ impl Problem<'_> {
         let runaways = self.runaways(rows, parameters, Step { parameters: &acting, changes: &shortest });
         acting.retain(|p| !runaways.contains(p));
         if let Some(changes) = &rows.least_step(&acting, parameters)
-            && let Some(lower) = self.lower_along(rows, parameters, Step { parameters: &acting, changes })
+            && let Some(lower) = self.lower_along(rows.cost(), parameters, Step { parameters: &acting, changes })
         {
             return Neighbourhood::Lower(lower);
         }
         Neighbourhood::Minimum(runaways.into_iter().chain(idle).collect())
+    }
+
+    /// Returns whether the cost falls by more than `gain`, which is positive, at fractions of the Gauss–Newton step or of
+    /// the gradient over the squared columns of the Jacobian. Neither is tried if the first does not promise as much.
+    pub fn falls_by(&self, gain: f64, rows: &Rows, parameters: &[f64]) -> bool {
+        let mut acting = self.movable(rows, parameters);
+        let idle = self.idle(rows, &acting);
+        acting.retain(|p| !idle.contains(p));
+        let Some(shortest) = rows.least_step(&acting, parameters) else { return false };
+        let promise: f64 = acting.iter().zip(&shortest).map(|(&p, d)| rows.gradient[p] * d).sum();
+        let squares: Vec<f64> = rows.squares().collect();
+        let descent: Vec<f64> = acting.iter().map(|&p| rows.gradient[p] / squares[p]).collect();
+        let mut steps = [&shortest, &descent].into_iter().map(|changes| Step { parameters: &acting, changes });
+        promise > gain && steps.any(|step| self.lower_along(rows.cost() - gain, parameters, step).is_some())
     }
 
     /// Returns the parameters that a step which gains nothing would move far: those whose columns are too short to
@@ -117,9 +131,10 @@ impl Problem<'_> {
         self.curve.free().into_iter().filter(|&p| !is_pushed(p)).collect()
     }
 
-    /// Returns the first point of lower cost at fractions of a step, from the whole down; `None` if there is none.
-    fn lower_along(&self, rows: &Rows, parameters: &[f64], step: Step) -> Option<Vec<f64>> {
-        (0..TRIALS).find_map(|k| self.lower_by(rows.cost(), parameters, step, 0.25_f64.powi(k)))
+    /// Returns the first point of a cost below this one at fractions of a step, from the whole down; `None` if there is
+    /// none.
+    fn lower_along(&self, cost: f64, parameters: &[f64], step: Step) -> Option<Vec<f64>> {
+        (0..TRIALS).find_map(|k| self.lower_by(cost, parameters, step, 0.25_f64.powi(k)))
     }
 
     /// Returns the point at `share` of a step, clamped to the bounds, if its cost is lower than `cost`; else `None`.

@@ -1,21 +1,13 @@
 //! Result of one curve's fit, in the terms of scipy's users.
 
 use super::data::Curve;
-use super::plateau::Neighbourhood;
-use super::polish::{Problem, Rows};
+use super::polish::Problem;
 use super::{CurveRun, CurveSolver, sound};
 use crate::fit::Flags;
 use crate::solver::{Estimator, Outcome, Status};
 
 /// An error of so many times a parameter's size says that it may be anything.
 const VAGUE: f64 = 1e6;
-
-/// Most descents from a point where a fit did not converge.
-const DESCENTS: usize = 20;
-/// Message of a fit whose model is stationary and yet not at a minimum.
-const SADDLE: &str = "a parameter has no effect where the fit ended, and lowers the cost beside it: start elsewhere";
-/// Message of a fit none of whose steps was accepted.
-const NOT_MOVED: &str = "no step from the start lowered the cost: do the derivatives fit the model (check_jacobian)?";
 
 /// One curve's result. P is the number of parameters.
 #[derive(Clone, Debug)]
@@ -134,7 +126,7 @@ pub(super) fn open_undetermined(covariance: &mut [f64], undetermined: impl Itera
 }
 
 /// Returns a message for users that explains a status.
-fn message(status: Status) -> &'static str {
+pub(super) fn message(status: Status) -> &'static str {
     match status {
         Status::MaxRounds => "the budget of rounds is spent",
         Status::Gtol => "converged: the gradient is small (gtol)",
@@ -261,70 +253,6 @@ impl CurveRun {
         undetermined.extend(problem.idle(&rows, &inside));
         self.set_flags(&mut fit, curve, &inside, undetermined);
         fit
-    }
-
-    /// Refines a success of Levenberg–Marquardt, or marks it as stalled; returns the number of evaluations.
-    fn refine_end(&self, problem: &Problem, fit: &mut CurveFit, rows: &mut Rows) -> u32 {
-        let in_f32 = self.device.inner.runs_wgsl();
-        let is_simplex = matches!(self.solver, CurveSolver::NelderMead(_));
-        if is_simplex || !fit.status.is_success() || !(self.polish || in_f32) {
-            return 0;
-        }
-        let (evaluations, near) = if self.polish { problem.refine(&mut fit.parameters, rows) } else { (0, true) };
-        // f32 ended elsewhere: for the host to fit again
-        let elsewhere = !near && in_f32 && self.estimator == Estimator::LeastSquares;
-        if elsewhere || !problem.is_stationary(rows, &fit.parameters, !self.polish) {
-            fit.status = Status::Stalled;
-            fit.message = message(fit.status).into();
-        }
-        evaluations
-    }
-
-    /// Continues a fit that did not converge or ended at a saddle, and makes it a success where it ends at a minimum;
-    /// returns the parameters that the data do not determine there. `rows` are its residuals and derivatives.
-    fn accept_minimum(&self, problem: &Problem, fit: &mut CurveFit, rows: &mut Rows) -> Vec<usize> {
-        // with polish the host fits again what a GPU has not brought to an end
-        if self.polish && self.device.inner.runs_wgsl() {
-            return Vec::new();
-        }
-        if fit.status.is_success() {
-            if problem.lower_beside(rows, &fit.parameters).is_none() {
-                return Vec::new();
-            }
-            fit.status = Status::Stalled;
-            fit.message = SADDLE.into();
-        }
-        if !matches!(fit.status, Status::Stalled | Status::MaxRounds | Status::Singular) {
-            return Vec::new();
-        }
-        let is_start = fit.status == Status::Stalled && fit.parameters == problem.curve.begin;
-        if is_start && self.model.formula().is_none() {
-            fit.message = NOT_MOVED.into();
-        }
-        for _ in 0..DESCENTS {
-            // differences of costs at rounding level mean nothing
-            let around = match problem.is_rounding(rows, !self.polish) {
-                true => Neighbourhood::Minimum(Vec::new()),
-                false => problem.look_around(rows, &fit.parameters),
-            };
-            match around {
-                Neighbourhood::Minimum(undetermined) => {
-                    fit.status = Status::Ftol;
-                    fit.message = message(fit.status).into();
-                    return undetermined;
-                }
-                // without polish a fit stays where the device has left it
-                Neighbourhood::Lower(_) if !self.polish => break,
-                Neighbourhood::Lower(point) => {
-                    let Some(lower) = problem.rows(&point) else { break };
-                    (fit.parameters, *rows) = (point, lower);
-                    let (evaluations, _) = problem.refine(&mut fit.parameters, rows);
-                    (fit.evaluations, fit.rounds) = (fit.evaluations + 1 + evaluations, fit.rounds + 1 + evaluations);
-                }
-                Neighbourhood::Unknown => break,
-            }
-        }
-        Vec::new()
     }
 
     /// Returns the covariance at an end, as [`refined`](Self::refined) computes it; `None` where rows are not finite.

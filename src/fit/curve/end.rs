@@ -1,0 +1,94 @@
+//! Whether the end of a curve's fit is a minimum: f64 on the host refines it, goes on from it, or says why it is none.
+
+use super::plateau::{LEAST_GAIN, Neighbourhood};
+use super::polish::{Problem, Rows};
+use super::result::{CurveFit, message};
+use super::{CurveRun, CurveSolver};
+use crate::solver::{Estimator, Status};
+
+/// Most descents from a point where a fit did not converge.
+const DESCENTS: usize = 20;
+/// Message of a fit whose model is stationary and yet not at a minimum.
+const SADDLE: &str = "a parameter has no effect where the fit ended, and lowers the cost beside it: start elsewhere";
+/// Message of a fit none of whose steps was accepted.
+const NOT_MOVED: &str = "no step from the start lowered the cost: do the derivatives fit the model (check_jacobian)?";
+/// Message of a simplex that ended above a minimum.
+const ABOVE: &str = "the simplex ended where a Gauss-Newton step lowers the cost: start elsewhere, or let polish go on";
+
+impl CurveRun {
+    /// Refines a success of Levenberg–Marquardt, or marks it as stalled; returns the number of evaluations.
+    pub(super) fn refine_end(&self, problem: &Problem, fit: &mut CurveFit, rows: &mut Rows) -> u32 {
+        let in_f32 = self.device.inner.runs_wgsl();
+        let is_simplex = matches!(self.solver, CurveSolver::NelderMead(_));
+        if is_simplex || !fit.status.is_success() || !(self.polish || in_f32) {
+            return 0;
+        }
+        let (evaluations, near) = if self.polish { problem.refine(&mut fit.parameters, rows) } else { (0, true) };
+        // f32 ended elsewhere: for the host to fit again
+        let elsewhere = !near && in_f32 && self.estimator == Estimator::LeastSquares;
+        if elsewhere || !problem.is_stationary(rows, &fit.parameters, !self.polish) {
+            fit.status = Status::Stalled;
+            fit.message = message(fit.status).into();
+        }
+        evaluations
+    }
+
+    /// Continues a fit that did not converge or ended at a saddle, and makes it a success where it ends at a minimum;
+    /// returns the parameters that the data do not determine there. `rows` are its residuals and derivatives.
+    pub(super) fn accept_minimum(&self, problem: &Problem, fit: &mut CurveFit, rows: &mut Rows) -> Vec<usize> {
+        // with polish the host fits again what a GPU has not brought to an end
+        if self.polish && self.device.inner.runs_wgsl() {
+            return Vec::new();
+        }
+        if fit.status.is_success() {
+            if problem.lower_beside(rows, &fit.parameters).is_some() {
+                fit.message = SADDLE.into();
+            } else if self.is_above_minimum(problem, fit, rows) {
+                fit.message = ABOVE.into();
+            } else {
+                return Vec::new();
+            }
+            fit.status = Status::Stalled;
+        }
+        if !matches!(fit.status, Status::Stalled | Status::MaxRounds | Status::Singular) {
+            return Vec::new();
+        }
+        let is_start = fit.status == Status::Stalled && fit.parameters == problem.curve.begin;
+        if is_start && self.model.formula().is_none() {
+            fit.message = NOT_MOVED.into();
+        }
+        for _ in 0..DESCENTS {
+            // differences of costs at rounding level mean nothing
+            let around = match problem.is_rounding(rows, !self.polish) {
+                true => Neighbourhood::Minimum(Vec::new()),
+                false => problem.look_around(rows, &fit.parameters),
+            };
+            match around {
+                Neighbourhood::Minimum(undetermined) => {
+                    fit.status = Status::Ftol;
+                    fit.message = message(fit.status).into();
+                    return undetermined;
+                }
+                // without polish a fit stays where the device has left it
+                Neighbourhood::Lower(_) if !self.polish => break,
+                Neighbourhood::Lower(point) => {
+                    let Some(lower) = problem.rows(&point) else { break };
+                    (fit.parameters, *rows) = (point, lower);
+                    let (evaluations, _) = problem.refine(&mut fit.parameters, rows);
+                    (fit.evaluations, fit.rounds) = (fit.evaluations + 1 + evaluations, fit.rounds + 1 + evaluations);
+                }
+                Neighbourhood::Unknown => break,
+            }
+        }
+        Vec::new()
+    }
+
+    /// Returns whether a simplex ended where a step along the derivatives lowers the cost by more than its tolerance.
+    fn is_above_minimum(&self, problem: &Problem, fit: &CurveFit, rows: &Rows) -> bool {
+        let CurveSolver::NelderMead(simplex) = self.solver else { return false };
+        let dof = self.is_scaled().then(|| fit.dof.max(1) as f64);
+        let (absolute, relative) = simplex.tolerances(dof, LEAST_GAIN);
+        let gain = absolute.max(relative * rows.cost());
+        !problem.is_rounding(rows, false) && problem.falls_by(gain, rows, &fit.parameters)
+    }
+}
