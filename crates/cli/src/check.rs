@@ -30,6 +30,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         file.keep_arms(arms)?;
     }
     let model = file.build()?;
+    let opened = arguments.dry_run.open()?;
     print_arms(&model);
     print_labels(&model);
     print_training_sets(&model);
@@ -65,7 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         let failed = failed.join(", ");
         return Err(Failure::usage(format!("the Jacobian is more than {TOLERANCE:e} off in {failed}")));
     }
-    dry_run::run(&arguments.dry_run, &file)
+    opened.map_or(Ok(()), |opened| dry_run::run(opened, &file))
 }
 
 /// Prints the model's warnings, then one for each label in `idle`, which has no effect on the template.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use popfit::spectra::{FilesReader, SpectraReader};
+use popfit::spectra::{FilesReader, Selection, SpectraReader};
 use popfit::{Control, Device, ModelFile, Schema, Spectra, SpectralFitter, VelocityScan};
 
 use super::stdout::line;
@@ -36,17 +36,31 @@ impl Arguments {
     pub fn arms(&self) -> Option<&[String]> {
         self.selection.arms.as_deref()
     }
+
+    /// Opens the files of spectra, so that a wrong name or option is told before anything else is printed; `None`
+    /// without files.
+    pub fn open(&self) -> Result<Option<Opened<'_>>, Failure> {
+        let device = self.device.parse::<Device>()?;
+        if self.spectra.is_empty() {
+            return Ok(None);
+        }
+        let selection = self.selection.selection()?;
+        let source = FilesReader::open(&self.spectra, &selection)?;
+        selection::refuse_empty(&selection, source.len())?;
+        Ok(Some(Opened { paths: &self.spectra, device, selection, source }))
+    }
+}
+
+/// Files of spectra on which a model is to be tried.
+pub struct Opened<'a> {
+    paths: &'a [PathBuf],
+    device: Device,
+    selection: Selection,
+    source: FilesReader,
 }
 
 /// Prints what a run would read, use and write; fits the first spectra, and estimates memory and time for all.
-pub fn run(arguments: &Arguments, file: &ModelFile) -> Result<(), Failure> {
-    let device = arguments.device.parse::<Device>()?;
-    if arguments.spectra.is_empty() {
-        return Ok(());
-    }
-    let selection = arguments.selection.selection()?;
-    let mut source = FilesReader::open(&arguments.spectra, &selection)?;
-    selection::refuse_empty(&selection, source.len())?;
+pub fn run(Opened { paths, device, selection, mut source }: Opened, file: &ModelFile) -> Result<(), Failure> {
     let mut fitter = SpectralFitter::new(file.build()?, device)
         .solver(file.solver.unwrap_or_default())
         .velocity_scan(file.velocity_scan.unwrap_or(VelocityScan::Off))
@@ -58,7 +72,7 @@ pub fn run(arguments: &Arguments, file: &ModelFile) -> Result<(), Failure> {
     fitter.check_spectra(&files).map_err(|error| file.blame(error))?;
     // 1. What is read, and which wavelengths of it are used.
     line("");
-    arms::print(&fitter, &files, &arguments.spectra)?;
+    arms::print(&fitter, &files, paths)?;
     let missing = files.iter().flat_map(|file| fitter.notes(file));
     source.notes().iter().cloned().chain(missing).for_each(|note| line(format_args!("\nnote: {note}")));
     // 2. What is written.
@@ -67,11 +81,11 @@ pub fn run(arguments: &Arguments, file: &ModelFile) -> Result<(), Failure> {
     wrapped(&columns).iter().for_each(|names| line(format_args!("  {names}")));
     // 3. Which spectra are fitted.
     let total = source.len();
-    line(format_args!("\n{}", choice::describe(&arguments.spectra, &selection, total)?));
+    line(format_args!("\n{}", choice::describe(paths, &selection, total)?));
     // 4. How much memory and time that takes.
     let mut sample = Sample::read(&mut source)?;
     let Some(first) = sample.batches.front() else { return Ok(()) };
-    line(memory::describe(&memory::Run { fitter: &fitter, model: file, paths: &arguments.spectra, first, total }));
+    line(memory::describe(&memory::Run { fitter: &fitter, model: file, paths, first, total }));
     try_first(&fitter, &mut sample, total)
 }
 

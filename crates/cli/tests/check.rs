@@ -293,3 +293,18 @@ fn a_file_without_weights_is_told_what_it_has() {
     let words = "spectra.npz: neither `ivar` nor `sigma` is in it (found: wavelength, flux, error)";
     assert!(refused.status.code() == Some(2) && said.contains(words), "{said}");
 }
+
+#[test]
+fn a_wrong_file_or_device_is_told_before_the_model_is_described() {
+    let folder = tempfile::tempdir().unwrap();
+    file(folder.path(), "net.safetensors", &network_file(&["a", "b"], "relu", &[linear_layer(2, wave)]));
+    file(folder.path(), "model.toml", b"[[arm]]\nname = \"b\"\nemulator = \"net.safetensors\"\n");
+    for (arguments, message) in
+        [(["none.npz", "--device=cpu"], "none.npz: this file does not exist"), (["none.npz", "--device=gp"], "gp")]
+    {
+        let output = popfit(folder.path(), &[&["check", "model.toml"][..], &arguments].concat());
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(output.stdout.is_empty() && told.contains(message), "{told}");
+    }
+}
