@@ -72,8 +72,8 @@ impl CurveRun {
                 // without polish a fit stays where the device has left it
                 Neighbourhood::Lower(_) if !self.polish => break,
                 Neighbourhood::Lower(point) => {
-                    let Some(lower) = problem.rows(&point) else { break };
-                    (fit.parameters, *rows) = (point, lower);
+                    let Some(lower) = problem.on_the_way_to(&point, rows, &fit.parameters) else { break };
+                    (fit.parameters, *rows) = lower;
                     let (evaluations, _) = problem.refine(&mut fit.parameters, rows);
                     (fit.evaluations, fit.rounds) = (fit.evaluations + 1 + evaluations, fit.rounds + 1 + evaluations);
                 }

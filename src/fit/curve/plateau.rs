@@ -36,15 +36,16 @@ impl Problem<'_> {
     pub fn look_around(&self, rows: &Rows, parameters: &[f64]) -> Neighbourhood {
         let movable = self.movable(rows, parameters);
         let idle = self.idle(rows, &movable);
-        if let Some(lower) = self.lower_along_axes(rows.cost(), parameters, &movable) {
-            return Neighbourhood::Lower(lower);
-        }
-        let mut acting: Vec<usize> = movable.into_iter().filter(|p| !idle.contains(p)).collect();
+        let along_axes = || self.lower_along_axes(rows.cost(), parameters, &movable);
+        let mut acting: Vec<usize> = movable.iter().copied().filter(|p| !idle.contains(p)).collect();
         if acting.is_empty() {
-            return self.lower_beside(rows, parameters).map_or(Neighbourhood::Minimum(idle), Neighbourhood::Lower);
+            let lower = along_axes().or_else(|| self.lower_beside(rows, parameters));
+            return lower.map_or(Neighbourhood::Minimum(idle), Neighbourhood::Lower);
         }
         // 1. All parameters that act, by the Gauss–Newton step and by the gradient.
-        let Some(shortest) = rows.least_step(&acting, parameters) else { return Neighbourhood::Unknown };
+        let Some(shortest) = rows.least_step(&acting, parameters) else {
+            return along_axes().map_or(Neighbourhood::Unknown, Neighbourhood::Lower);
+        };
         let squares: Vec<f64> = rows.squares().collect();
         let descent: Vec<f64> = acting.iter().map(|&p| rows.gradient[p] / squares[p]).collect();
         for changes in [&shortest, &descent] {
@@ -58,6 +59,10 @@ impl Problem<'_> {
         if let Some(changes) = &rows.least_step(&acting, parameters)
             && let Some(lower) = self.lower_along(rows.cost(), parameters, Step { parameters: &acting, changes })
         {
+            return Neighbourhood::Lower(lower);
+        }
+        // 3. Each parameter by itself: this needs no derivatives, but creeps along a valley.
+        if let Some(lower) = along_axes() {
             return Neighbourhood::Lower(lower);
         }
         Neighbourhood::Minimum(runaways.into_iter().chain(idle).collect())
@@ -75,6 +80,17 @@ impl Problem<'_> {
         let descent: Vec<f64> = acting.iter().map(|&p| rows.gradient[p] / squares[p]).collect();
         let mut steps = [&shortest, &descent].into_iter().map(|changes| Step { parameters: &acting, changes });
         promise > gain && steps.any(|step| self.lower_along(rows.cost() - gain, parameters, step).is_some())
+    }
+
+    /// Returns the first point on the way back from a lower `point` to these parameters, the point itself included, that
+    /// is lower and where the derivatives are finite, too, with its rows.
+    pub fn on_the_way_to(&self, point: &[f64], rows: &Rows, parameters: &[f64]) -> Option<(Vec<f64>, Rows)> {
+        (0..TRIALS).find_map(|k| {
+            let share = 0.25_f64.powi(k);
+            let trial: Vec<f64> = parameters.iter().zip(point).map(|(x, there)| x + share * (there - x)).collect();
+            let found = self.rows(&trial).filter(|found| found.cost() < rows.cost())?;
+            Some((trial, found))
+        })
     }
 
     /// Returns the parameters that a step which gains nothing would move far: those whose columns are too short to
