@@ -155,8 +155,8 @@ impl SpectralFitter {
         self
     }
 
-    /// Returns the number of spectra per batch on a device. A GPU needs many of them; on the CPU smaller batches
-    /// overlap better with reading. The number must not depend on the threads: a run may be resumed with others.
+    /// Returns the number of spectra per batch on a device. A GPU needs many of them; on the CPU more take memory
+    /// and gain little. The number must not depend on the threads: a run may be resumed with others.
     fn batch_on(&self, device: &dyn crate::solver::Device) -> usize {
         self.batch_size.unwrap_or(if device.runs_wgsl() { 2048 } else { 256 })
     }

@@ -92,7 +92,7 @@ impl Passes {
             capacity = capacity.min((members / method.lanes() / plans.len()).max(1));
         }
         // 3. Make the populations. The last planned pass is taken first.
-        let populations = halving(&mut capacity, |capacity| populations(device, &plans, capacity))?;
+        let populations = lowering(&mut capacity, |capacity| populations(device, &plans, capacity))?;
         let mut passes: Vec<Pass> = Vec::with_capacity(plans.len());
         for (Plan { objective, .. }, population) in plans.into_iter().zip(populations) {
             passes.push(Pass { objective, population });
@@ -280,13 +280,13 @@ impl Passes {
     }
 }
 
-/// Calls `make` with a capacity, which is lowered in place to the next lower power of two while memory is short, and
-/// returns what is made. A device may have less memory than it reports. Powers of two pass no multiple of the few
-/// starts of a spectrum that must enter together: halves of 6 would leave room for 3 where 4 fit.
-pub fn halving<T>(capacity: &mut usize, mut make: impl FnMut(usize) -> Result<T>) -> Result<T> {
+/// Calls `make` with a capacity, which is lowered in place by a quarter while memory is short, and returns what is made.
+/// A device may have less memory than it reports. Up to 7 no capacity is passed over, as a few starts must enter
+/// together.
+pub fn lowering<T>(capacity: &mut usize, mut make: impl FnMut(usize) -> Result<T>) -> Result<T> {
     loop {
         match make(*capacity) {
-            Err(Error::OutOfMemory { .. }) if *capacity > 1 => *capacity = 1 << (*capacity - 1).ilog2(),
+            Err(Error::OutOfMemory { .. }) if *capacity > 1 => *capacity -= capacity.div_ceil(4),
             made => return made,
         }
     }
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn out_of_memory_halves_the_population_and_keeps_the_bits() {
+    fn out_of_memory_lowers_the_population_and_keeps_the_bits() {
         let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
         let emulator = Emulator::open(format!("{data}/emulator.safetensors")).unwrap();
         let model = SpectralModel::builder()
@@ -366,15 +366,14 @@ mod tests {
         let spectra = Spectra::open(format!("{data}/spectra.npz")).unwrap().slice(0..9);
         let fit = |room: usize| {
             let device = Chosen::one(Tight(room));
-            // no power of two: 6 starts, then 4
             SpectralFitter::new(model.clone(), device).batch_size(192).fit(&spectra)
         };
-        let (whole, halved) = (fit(1 << 12).unwrap(), fit(5).unwrap());
-        for (a, b) in whole.rows().zip(halved.rows()) {
+        let (whole, lowered) = (fit(1 << 12).unwrap(), fit(5).unwrap());
+        for (a, b) in whole.rows().zip(lowered.rows()) {
             assert_eq!(a.parameters, b.parameters);
             assert_eq!(a.chi2.to_bits(), b.chi2.to_bits());
         }
-        // The two starts of a spectrum enter together, so that a population of one start cannot be halved.
+        // The two starts of a spectrum enter together, so that a population of one start is too small.
         assert!(matches!(fit(1), Err(Error::OutOfMemory { .. })));
     }
 }

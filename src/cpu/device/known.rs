@@ -13,8 +13,7 @@ use crate::rows::Real;
 
 /// Most bytes of rows that the populations of a recording keep.
 const MOST_BYTES: usize = 128 << 20;
-/// Members of a population beside one for each start whose rows it may keep: one of the usual size has room for those
-/// of a library, one for a spectrum alone has none.
+/// A population of n members may keep the rows of n less this many starts: that of a single spectrum keeps none.
 const ALONE: usize = 2;
 /// Points that have been seen once, remembered for each start that may be kept.
 const SEEN: usize = 16;

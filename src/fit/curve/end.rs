@@ -12,6 +12,8 @@ const DESCENTS: usize = 20;
 const SADDLE: &str = "a parameter has no effect where the fit ended, and lowers the cost beside it: start elsewhere";
 /// Message of a fit none of whose steps was accepted.
 const NOT_MOVED: &str = "no step from the start lowered the cost: do the derivatives fit the model (check_jacobian)?";
+/// Message of a fit from which descents have not arrived at a minimum.
+const DESCENDING: &str = "the cost still falls after Gauss-Newton steps from where the fit ended: start elsewhere";
 /// Message of a simplex that ended above a minimum.
 const ABOVE: &str = "the simplex ended where a Gauss-Newton step lowers the cost: start elsewhere, or let polish go on";
 
@@ -35,9 +37,12 @@ impl CurveRun {
 
     /// Continues a fit that did not converge or ended at a saddle, and makes it a success where it ends at a minimum;
     /// returns the parameters that the data do not determine there. `rows` are its residuals and derivatives.
-    pub(super) fn accept_minimum(&self, problem: &Problem, fit: &mut CurveFit, rows: &mut Rows) -> Vec<usize> {
+    pub(super) fn judge_end(&self, problem: &Problem, fit: &mut CurveFit, rows: &mut Rows) -> Vec<usize> {
         // with polish the host fits again what a GPU has not brought to an end
         if self.polish && self.device.inner.runs_wgsl() {
+            if fit.status.is_success() && self.is_above_minimum(problem, fit, rows) {
+                (fit.status, fit.message) = (Status::Stalled, ABOVE.into());
+            }
             return Vec::new();
         }
         if fit.status.is_success() {
@@ -72,13 +77,18 @@ impl CurveRun {
                 // without polish a fit stays where the device has left it
                 Neighbourhood::Lower(_) if !self.polish => break,
                 Neighbourhood::Lower(point) => {
-                    let Some(lower) = problem.on_the_way_to(&point, rows, &fit.parameters) else { break };
+                    let (lower, spent) = problem.nearest_with_rows(&point, rows, &fit.parameters);
+                    (fit.evaluations, fit.rounds) = (fit.evaluations + spent, fit.rounds + spent);
+                    let Some(lower) = lower else { break };
                     (fit.parameters, *rows) = lower;
                     let (evaluations, _) = problem.refine(&mut fit.parameters, rows);
-                    (fit.evaluations, fit.rounds) = (fit.evaluations + 1 + evaluations, fit.rounds + 1 + evaluations);
+                    (fit.evaluations, fit.rounds) = (fit.evaluations + evaluations, fit.rounds + evaluations);
                 }
                 Neighbourhood::Unknown => break,
             }
+        }
+        if self.polish && fit.message == ABOVE {
+            fit.message = DESCENDING.into();
         }
         Vec::new()
     }
@@ -86,9 +96,11 @@ impl CurveRun {
     /// Returns whether a simplex ended where a step along the derivatives lowers the cost by more than its tolerance.
     fn is_above_minimum(&self, problem: &Problem, fit: &CurveFit, rows: &Rows) -> bool {
         let CurveSolver::NelderMead(simplex) = self.solver else { return false };
-        let dof = self.is_scaled().then(|| fit.dof.max(1) as f64);
-        let (absolute, relative) = simplex.tolerances(dof, LEAST_GAIN);
+        // the search counts all points and parameters, the fit those that matter: the looser tolerance holds
+        let all = problem.curve.y.len().saturating_sub(fit.parameters.len());
+        let dof = self.is_scaled().then(|| (fit.dof.max(1) as f64).min(all.max(1) as f64));
+        let (absolute, relative) = simplex.tolerances(dof, self.objective_noise().max(LEAST_GAIN));
         let gain = absolute.max(relative * rows.cost());
-        !problem.is_rounding(rows, false) && problem.falls_by(gain, rows, &fit.parameters)
+        problem.falls_by(gain, rows, &fit.parameters) && !problem.is_rounding(rows, !self.polish)
     }
 }

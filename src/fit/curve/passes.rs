@@ -14,7 +14,7 @@ use super::watch::Watch;
 use super::witness::sample_successes;
 use super::{CurveRun, CurveSolver};
 use crate::error::Result;
-use crate::fit::solve::halving;
+use crate::fit::solve::lowering;
 use crate::recording::Recording;
 use crate::solver::search::SearchSettings;
 use crate::solver::{Batch, Method, Objective, Outcome, Population, Status, linearise, optimise};
@@ -59,7 +59,7 @@ impl Passes<'_> {
             let members = device.capacity(recording, fitter.max_memory)?;
             capacity = capacity.min((members / method.lanes() / share).max(1));
         }
-        let mut made = halving(&mut capacity, |capacity| {
+        let mut made = lowering(&mut capacity, |capacity| {
             let population =
                 |(recording, method): &(Arc<Recording>, Method)| device.population(recording.clone(), method, capacity);
             wanted.iter().map(population).collect::<Result<Vec<_>>>()

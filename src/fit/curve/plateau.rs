@@ -20,7 +20,7 @@ pub(super) enum Neighbourhood {
     Minimum(Vec<usize>),
     /// There is a lower point.
     Lower(Vec<f64>),
-    /// There is no step to try.
+    /// There is no Gauss–Newton step, and no axis leads down.
     Unknown,
 }
 
@@ -69,7 +69,8 @@ impl Problem<'_> {
     }
 
     /// Returns whether the cost falls by more than `gain`, which is positive, at fractions of the Gauss–Newton step or of
-    /// the gradient over the squared columns of the Jacobian. Neither is tried if the first does not promise as much.
+    /// the gradient over the squared columns of the Jacobian; false without an evaluation if the Gauss–Newton step
+    /// promises no more than `gain`.
     pub fn falls_by(&self, gain: f64, rows: &Rows, parameters: &[f64]) -> bool {
         let mut acting = self.movable(rows, parameters);
         let idle = self.idle(rows, &acting);
@@ -82,15 +83,24 @@ impl Problem<'_> {
         promise > gain && steps.any(|step| self.lower_along(rows.cost() - gain, parameters, step).is_some())
     }
 
-    /// Returns the first point on the way back from a lower `point` to these parameters, the point itself included, that
-    /// is lower and where the derivatives are finite, too, with its rows.
-    pub fn on_the_way_to(&self, point: &[f64], rows: &Rows, parameters: &[f64]) -> Option<(Vec<f64>, Rows)> {
-        (0..TRIALS).find_map(|k| {
+    /// Returns the first point that is lower and has finite derivatives, with its rows: `point` itself, or one ever
+    /// nearer to these parameters. Also returns the number of evaluations.
+    pub fn nearest_with_rows(&self, point: &[f64], rows: &Rows, parameters: &[f64]) -> (Option<(Vec<f64>, Rows)>, u32) {
+        let mut evaluations = 0;
+        let found = (0..TRIALS).find_map(|k| {
             let share = 0.25_f64.powi(k);
-            let trial: Vec<f64> = parameters.iter().zip(point).map(|(x, there)| x + share * (there - x)).collect();
+            let mut trial = point.to_vec();
+            if k > 0 {
+                let between = |(x, there): (&f64, &f64)| x + share * (there - x);
+                let limits = self.curve.lower.iter().zip(&self.curve.upper);
+                let all = parameters.iter().zip(point).map(between).zip(limits);
+                trial = all.map(|(x, (lower, upper))| x.clamp(*lower, *upper)).collect();
+            }
+            evaluations += 1;
             let found = self.rows(&trial).filter(|found| found.cost() < rows.cost())?;
             Some((trial, found))
-        })
+        });
+        (found, evaluations)
     }
 
     /// Returns the parameters that a step which gains nothing would move far: those whose columns are too short to

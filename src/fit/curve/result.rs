@@ -236,7 +236,7 @@ impl CurveRun {
             return fit;
         };
         let evaluations = 1 + self.refine_end(&problem, &mut fit, &mut rows);
-        let mut undetermined = self.accept_minimum(&problem, &mut fit, &mut rows);
+        let mut undetermined = self.judge_end(&problem, &mut fit, &mut rows);
         fit.evaluations += evaluations + problem.costs.get();
         fit.rounds += evaluations;
         fit.chi2 = rows.chi2;

@@ -124,7 +124,7 @@ pub(super) fn fits(fitter: &CurveRun, curves: &[Curve], batch: &Batch) -> Vec<Se
 
 impl CurveRun {
     /// Returns the relative error with which the device sums up an objective: larger on GPUs, which add in f32.
-    pub(super) fn objective_noise(&self) -> f64 {
+    pub(in crate::fit::curve) fn objective_noise(&self) -> f64 {
         if self.device.inner.runs_wgsl() { f32::COST_NOISE } else { f64::SIMPLEX_NOISE }
     }
 
