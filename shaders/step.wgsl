@@ -15,8 +15,8 @@ fn upper_bound(slot: u32, parameter: u32) -> f32 {
     return limits[(spectrum_of(slot) * 4u + 1u) * PARAMETERS + parameter];
 }
 
-// Accepts a lengthened finishing step that has not raised the cost and does not lead beyond the minimum. The steps after
-// it are finishing steps again.
+// Accepts a lengthened finishing step that has not raised the cost and does not lead beyond the minimum. The steps
+// after it are finishing steps again.
 fn judge_stride(slot: u32, is_low: bool) {
     control[cell(MODE, slot)] = FINISHING_MODE;
     if is_low && !turns_back(slot) {

@@ -138,8 +138,8 @@ fn assert_minimum(share: f64, fits: impl Fn(Solver, &[f64]) -> CurveFit, start: 
     true
 }
 
-/// Wood's valley has a saddle, near which restarts of a simplex gain nothing; Biggs' sum of three exponentials is hardly
-/// determined, and its bounds cut the valley.
+/// Wood's valley has a saddle, near which restarts of a simplex gain nothing; Biggs' sum of three exponentials is
+/// hardly determined, and its bounds cut the valley.
 #[test]
 fn no_success_is_above_a_minimum() {
     let names = ["x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8"];

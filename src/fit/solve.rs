@@ -280,13 +280,13 @@ impl Passes {
     }
 }
 
-/// Calls `make` with a capacity, which is lowered in place by a quarter while memory is short, and returns what is made.
-/// A device may have less memory than it reports. Up to 7 no capacity is passed over, as a few starts must enter
+/// Calls `make` with a capacity, which is lowered in place by a quarter while memory is short, and returns what is
+/// made. A device may have less memory than it reports. Up to 6 no capacity is passed over, as a few starts must enter
 /// together.
 pub fn lowering<T>(capacity: &mut usize, mut make: impl FnMut(usize) -> Result<T>) -> Result<T> {
     loop {
         match make(*capacity) {
-            Err(Error::OutOfMemory { .. }) if *capacity > 1 => *capacity -= capacity.div_ceil(4),
+            Err(Error::OutOfMemory { .. }) if *capacity > 1 => *capacity -= (*capacity / 4).max(1),
             made => return made,
         }
     }

@@ -68,8 +68,8 @@ impl Problem<'_> {
         Neighbourhood::Minimum(runaways.into_iter().chain(idle).collect())
     }
 
-    /// Returns whether the cost falls by more than `gain`, which is positive, at fractions of the Gauss–Newton step or of
-    /// the gradient over the squared columns of the Jacobian; false without an evaluation if the Gauss–Newton step
+    /// Returns whether the cost falls by more than `gain`, which is positive, at fractions of the Gauss–Newton step or
+    /// of the gradient over the squared columns of the Jacobian; false without an evaluation if the Gauss–Newton step
     /// promises no more than `gain`.
     pub fn falls_by(&self, gain: f64, rows: &Rows, parameters: &[f64]) -> bool {
         let mut acting = self.movable(rows, parameters);

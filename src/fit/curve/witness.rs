@@ -5,9 +5,10 @@
 //! another readback.
 //!
 //! The check does not find devices that end fits too early. After Levenberg–Marquardt the host goes on in f64 from
-//! there (`polish`, `resume`), which costs time and no digit, and the ends of simplices are judged by a Gauss–Newton step
-//! in f64 (`end.rs`). For models of WGSL alone nothing does so, and there is no sound bound: the distance between f32's end and the minimum grows with the square of the Jacobian's
-//! condition, which in NIST's problems exceeds what f32 holds.
+//! there (`polish`, `resume`), which costs time and no digit, and the ends of simplices are judged by a Gauss–Newton
+//! step in f64 (`end.rs`). For models of WGSL alone nothing does so, and there is no sound bound: the distance between
+//! f32's end and the minimum grows with the square of the Jacobian's condition, which in NIST's problems exceeds what
+//! f32 holds.
 
 use super::data::Curve;
 use super::{CurveRun, CurveSolver};
