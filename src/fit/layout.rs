@@ -24,10 +24,10 @@ pub fn layout(model: &SpectralModel, arms: &[Cow<ArmSpectra>], grids: &[Grids]) 
     all
 }
 
-/// Marks in a layout each arm that has a continuum basis of its own in any of these prepared spectra.
+/// Marks in a layout each arm in which any of these prepared spectra has another continuum basis than its grid's.
 pub fn layout_for<'p>(shape: Vec<ArmLayout>, all: impl Iterator<Item = &'p Prepared> + Clone) -> Vec<ArmLayout> {
     let one = |(a, arm): (usize, ArmLayout)| {
-        let own_basis = all.clone().any(|prepared| !prepared.arms[a].basis.is_empty());
+        let own_basis = all.clone().any(|prepared| !prepared.arms[a].has_grid_basis());
         ArmLayout { own_basis, ..arm }
     };
     shape.into_iter().enumerate().map(one).collect()

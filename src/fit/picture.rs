@@ -167,7 +167,7 @@ fn scaled_continuum(arm: &InspectedArm, j: usize) -> f64 {
         return 1.0;
     }
     let padded = prepared.data.len();
-    let basis = |k: usize| f64::from(sampling.basis[k * padded + j]);
+    let basis = |k: usize| f64::from(prepared.basis(sampling)[k * padded + j]);
     let rows = prepared.transform.chunks_exact(terms).enumerate();
     rows.fold(0.0, |sum, (c, row)| sum + arm.solution[c] * (0..=c).map(|k| f64::from(row[k]) * basis(k)).sum::<f64>())
 }

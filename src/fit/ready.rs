@@ -34,6 +34,7 @@ pub struct ReadySpectra<'a> {
 }
 
 /// The samplings of an arm for the spectra of a batch: one grid for all, or one per spectrum.
+#[derive(Clone)]
 pub enum Grids {
     Shared(Arc<Sampling>),
     Own(Vec<std::result::Result<Arc<Sampling>, Fault>>),

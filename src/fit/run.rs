@@ -1,5 +1,6 @@
 //! One run on one device: prepares batches of spectra, finds their starts, fits them, and makes their rows.
 
+mod groups;
 mod pieces;
 mod populations;
 
@@ -28,7 +29,7 @@ use crate::recording::{Precision, Velocity};
 use crate::solver::Device;
 use crate::solver::profile::Meter;
 use crate::spectra::{ArmSpectra, Spectra};
-use pieces::{Group, groups};
+use groups::{Group, groups};
 
 /// The inputs that determine a sampling in one arm.
 struct GridKey {

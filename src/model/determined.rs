@@ -7,8 +7,8 @@ use nalgebra::DMatrix;
 pub const SMALLEST_SINGULAR_VALUE: f64 = 1e-8;
 /// A column of the weighted basis shorter than this share of the longest is reached by no data.
 const SHORTEST_COLUMN: f64 = 1e-200;
-/// Values beyond a spectrum's own pixels are kept below this, so that their product with a weight of 0 is 0.
-const LARGEST_VALUE: f64 = 1e30;
+/// Values of a basis beyond a spectrum's own pixels are kept below this, so that their product with a weight of 0 is 0.
+pub const LARGEST_VALUE: f64 = 1e30;
 
 /// A continuum basis for one spectrum alone.
 pub struct Determined {

@@ -16,11 +16,13 @@ mod prepare;
 mod sampling;
 #[cfg(feature = "files")]
 mod sections;
+mod set_basis;
 mod settings;
 mod spread;
 mod tied;
 mod warnings;
 mod weights;
+mod window;
 
 use crate::emulator::{Emulator, TemplateGrid};
 use crate::recording::{LabelInput, Parameter, Rotation, Velocity, tangents};

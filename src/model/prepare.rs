@@ -1,24 +1,19 @@
 //! From one spectrum's arrays to what a device reads: checked, masked, weighted, its continuum basis orthonormal (see
 //! `docs/src/equations.md`).
 //!
-//! Each wavelength grid has one continuum basis, orthonormal over its pixels, which its spectra share. Under a mask at
-//! one end, or under weights that differ by decades, the shared basis is nearly dependent and its sums cancel. This is
-//! seen by the condition number of the Gram matrix's factor, which may be at most 10 times that of an orthonormal
-//! basis. Otherwise the spectrum gets a basis of its own (`determined.rs`), and the first guess judges every template
-//! by what the continuum leaves of its lines. An arm without unmasked pixels contributes exactly zero.
+//! An arm without unmasked pixels contributes exactly zero.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use pulp::{NullaryFnOnce, Simd, WithSimd};
+use pulp::NullaryFnOnce;
 
-use super::continuum::inverse_lower;
-use super::determined::{SMALLEST_SINGULAR_VALUE, determined};
 use super::fault::{Cause, Fault, place};
 use super::sampling::{Sampling, padded};
+use super::set_basis::set_basis;
 use super::weights::weights;
 use super::{ModelArm, SpectralModel};
-use crate::rows::gram::{BLOCK, Gram};
-use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
+use crate::rows::gram::BLOCK;
 
 /// One arm of one spectrum, ready for the device. All (padded) unless said otherwise.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +24,9 @@ pub struct PreparedArm {
     pub weight: Vec<f32>,
     /// (terms, terms) lower triangular: from `basis`, or the grid's, to one that is orthonormal under `weight`.
     pub transform: Vec<f32>,
-    /// (terms, padded) A basis of the spectrum's own, where its weights leave the grid's ill conditioned; else empty.
+    /// Sampling of the part of the grid that has weight, if the spectrum uses the basis of that.
+    pub window: Option<Arc<Sampling>>,
+    /// (terms, padded) A basis of the spectrum's own, where its weights leave those two ill conditioned; else empty.
     pub basis: Vec<f32>,
     /// Number of continuum terms that the weights determine: 0 where the arm drops out.
     pub rank: usize,
@@ -42,9 +39,15 @@ pub struct PreparedArm {
 }
 
 impl PreparedArm {
-    /// Returns the continuum basis (terms, padded) that the spectrum's coefficients belong to: its own, or the grid's.
-    pub fn basis<'a>(&'a self, sampling: &'a Sampling) -> &'a [f32] {
-        if self.basis.is_empty() { &sampling.basis } else { &self.basis }
+    /// Returns the continuum basis (terms, padded) that the spectrum's coefficients belong to: its own, that of a
+    /// window, or the grid's.
+    pub fn basis<'a>(&'a self, grid: &'a Sampling) -> &'a [f32] {
+        if self.basis.is_empty() { &self.window.as_deref().unwrap_or(grid).basis } else { &self.basis }
+    }
+
+    /// Returns whether the continuum basis is that of the whole grid.
+    pub fn has_grid_basis(&self) -> bool {
+        self.basis.is_empty() && self.window.is_none()
     }
 
     /// Computes weight · continuum at each pixel, the continuum being fitted without the model's lines (padded). It is
@@ -93,6 +96,8 @@ pub struct Prepared {
     pub unmasked: usize,
     /// Pixels of the arms that are not dropped, masked ones too.
     pub pixels: usize,
+    /// Of these, the pixels that the model reaches and does not mask.
+    pub in_range: usize,
     /// Continuum terms that the weights determine, over all arms.
     pub rank: usize,
     /// Pixels that were masked because they are not finite.
@@ -122,6 +127,7 @@ pub fn prepare(model: &SpectralModel, raw: &[RawArm], samplings: &[&Sampling]) -
         arms: Vec::with_capacity(raw.len()),
         unmasked: 0,
         pixels: 0,
+        in_range: 0,
         rank: 0,
         nonfinite: 0,
         signal_to_noise: 0.0,
@@ -177,6 +183,7 @@ fn prepare_arm(
         data: vec![0.0; pixels],
         weight: vec![0.0; pixels],
         transform: vec![0.0; terms * terms],
+        window: None,
         basis: Vec::new(),
         rank: 0,
         resolution: resolution(arm, raw, sampling, ivar)?,
@@ -187,7 +194,6 @@ fn prepare_arm(
         return Ok(out); // the arm drops out: its sums are exactly zero
     }
     let ln_ivar = pulp::Arch::new().dispatch(Scale { flux: &raw.flux, ivar, count, arm: &mut out });
-    let scale = out.scale;
     if let Some(j) = first_not_finite(&out, sampling.pixels) {
         let (flux, w) = (raw.flux[j], ivar[j]);
         let detail = format!("{}pixel {j}: flux {flux} with ivar {w} is out of range", place(arm));
@@ -195,22 +201,12 @@ fn prepare_arm(
     }
     prepared.unmasked += count;
     prepared.pixels += sampling.pixels;
+    prepared.in_range += sampling.used;
     prepared.marginal_constant -= ln_ivar;
     if terms == 0 {
         return Ok(out);
     }
-    let shared = pulp::Arch::new().dispatch(Orthonormal { sampling, terms, arm: &mut out }).filter(|found| {
-        let condition = (terms as f64).sqrt() * found.condition * sampling.condition;
-        found.condition <= MOST_CONDITION * terms as f64 && condition * SMALLEST_SINGULAR_VALUE < 1.0
-    });
-    // ln det C of the raw basis under ivar, from that of the device's basis under weight
-    prepared.marginal_constant += match shared {
-        Some(found) => {
-            out.rank = terms;
-            2.0 * (found.ln_diagonal + terms as f64 * scale.ln() + sampling.ln_det)
-        }
-        None => own_basis(arm, raw, sampling, &mut out)?,
-    };
+    prepared.marginal_constant += set_basis(arm, raw, sampling, &mut out)?;
     prepared.rank += out.rank;
     Ok(out)
 }
@@ -221,26 +217,6 @@ fn first_not_finite(arm: &PreparedArm, pixels: usize) -> Option<usize> {
     let any_bad = |values: &[f32]| values.iter().fold(false, |bad, x| bad | !x.is_finite());
     let is_bad = |j: &usize| !arm.data[*j].is_finite() || !arm.weight[*j].is_finite();
     if any_bad(&arm.data) || any_bad(&arm.weight) { (0..pixels).find(is_bad) } else { None }
-}
-
-/// Replaces the grid's continuum basis in `out` by one from this spectrum's weights; returns the term that corrects ln
-/// det C for it.
-fn own_basis(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, out: &mut PreparedArm) -> Result<f64, Fault> {
-    let rows = sampling.raw_basis(arm, &raw.wavelength);
-    let Some(found) = determined(&rows, sampling.pixels, &out.weight, out.scale) else {
-        let detail = format!("{}no pixel has a weight that an f32 can hold", place(arm));
-        return Err(Fault { cause: Cause::BadWeight, detail });
-    };
-    let terms = arm.continuum.terms;
-    (out.basis, out.rank) = (found.basis, found.rank);
-    out.transform.fill(0.0);
-    (0..found.rank).for_each(|c| out.transform[c * terms + c] = 1.0);
-    let rows = out.basis.chunks_exact(out.weight.len());
-    for (target, row) in out.continuum.iter_mut().zip(rows) {
-        let products = row.iter().zip(&out.weight).zip(&out.data).map(|((q, w), d)| f64::from(q * w) * f64::from(*d));
-        *target = products.sum::<f64>() as f32;
-    }
-    Ok(2.0 * found.ln_diagonal)
 }
 
 /// Copies a spectrum's resolution matrix to padded diagonals; fails if a used pixel reads a value that is not finite.
@@ -265,10 +241,6 @@ fn resolution(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, ivar: &[f64]) -
     }
     Ok(out)
 }
-
-/// The grid's basis serves spectra under whose weights its condition number is at most so many times that of an
-/// orthonormal one: its sums are made in f32, and their rounding grows with the square.
-const MOST_CONDITION: f64 = 10.0;
 
 /// Sums side by side.
 const LANES: usize = 8;
@@ -324,68 +296,4 @@ fn sum_of_logarithms(values: &[f64]) -> f64 {
     }
     let exponent = exponents.iter().sum::<u64>() as f64 - (1023 * values.len()) as f64;
     exponent * std::f64::consts::LN_2 + mantissas.iter().map(|m| m.ln()).sum::<f64>()
-}
-
-/// The basis that is orthonormal under the weights, and the continuum fitted to the data alone.
-struct Orthonormal<'a> {
-    sampling: &'a Sampling,
-    terms: usize,
-    arm: &'a mut PreparedArm,
-}
-
-/// Determinant and condition of the grid's basis under a spectrum's weights.
-struct Weighted {
-    /// Σ ln diagonal of the Cholesky factor L of Σ weight² q qᵀ.
-    ln_diagonal: f64,
-    /// Upper limit of L's condition number; as many as there are terms where these are orthogonal.
-    condition: f64,
-}
-
-impl WithSimd for Orthonormal<'_> {
-    /// `None` when the Gram matrix is singular.
-    type Output = Option<Weighted>;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) -> Option<Weighted> {
-        let (terms, pixels) = (self.terms, self.arm.data.len());
-        if self.sampling.basis.is_empty() {
-            return None;
-        }
-        let mut gram = Gram::<f32>::new(terms + 1, 0);
-        for start in (0..pixels).step_by(BLOCK) {
-            let count = BLOCK.min(pixels - start);
-            let weight = &self.arm.weight[start..start + count];
-            for c in 0..terms {
-                let basis = &self.sampling.basis[c * pixels + start..][..count];
-                for ((s, q), w) in gram.row(c).iter_mut().zip(basis).zip(weight) {
-                    *s = w * q;
-                }
-            }
-            gram.row(terms)[..count].copy_from_slice(&self.arm.data[start..start + count]);
-            gram.add(simd, count);
-        }
-        let mut factor = vec![0.0; packed_length(terms)];
-        let mut a = vec![0.0; terms];
-        for i in 0..terms {
-            for j in 0..=i {
-                factor[packed_index(i, j)] = gram.sum(i, j);
-            }
-            a[i] = gram.sum(terms, i);
-        }
-        if !cholesky(&mut factor, terms) {
-            return None;
-        }
-        solve_lower(&factor, &mut a);
-        solve_upper(&factor, &mut a);
-        let inverse = inverse_lower(&factor, terms);
-        for (target, value) in self.arm.transform.iter_mut().zip(&inverse) {
-            *target = *value as f32;
-        }
-        for (target, value) in self.arm.continuum.iter_mut().zip(&a) {
-            *target = *value as f32;
-        }
-        let norm = |values: &[f64]| values.iter().map(|x| x * x).sum::<f64>().sqrt();
-        let ln_diagonal = (0..terms).map(|i| factor[packed_index(i, i)].ln()).sum();
-        Some(Weighted { ln_diagonal, condition: norm(&factor) * norm(&inverse) })
-    }
 }

@@ -4,6 +4,8 @@
 //! light reaches their neighbours. A pixel within reach of one that the template lacks does not count.
 
 use super::continuum::{Orthonormal, basis, orthonormalise};
+use super::determined::LARGEST_VALUE;
+use super::window::Windows;
 use super::{LineSpread, ModelArm};
 use crate::error::{Error, Result, coverage};
 use crate::rows::bad_wavelength;
@@ -20,7 +22,7 @@ pub fn padded(pixels: usize) -> usize {
 }
 
 /// One grid of one arm.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Sampling {
     pub pixels: usize,
     /// (padded) `segment << 24 | whole index`, −1 where the template is not read: padding, outside the template at
@@ -39,10 +41,12 @@ pub struct Sampling {
     /// Upper limit of the condition number between this basis and the raw one, whose terms are scaled to unit length.
     pub condition: f64,
     /// Å: where the continuum's variable is −1 and 1.
-    ends: (f64, f64),
+    pub(super) ends: (f64, f64),
     pub used: usize,
     /// The pixels are the template's own.
     pub is_template: bool,
+    /// Parts of the grid, for spectra that lack its ends.
+    pub windows: Windows,
 }
 
 /// Reason why a grid cannot be used.
@@ -112,20 +116,13 @@ impl Sampling {
         } else {
             (0..pixels).filter(|&j| !on[j]).for_each(|j| index[j] = -1);
         }
-        let mut rows = basis(arm.continuum, wavelength, low, high);
-        let found = orthonormalise(&mut rows, pixels, &on);
+        let raw = basis(arm.continuum, wavelength, low, high);
         // without it, fewer pixels than terms perhaps, every spectrum has a basis of its own
-        let terms = if found.is_some() { arm.continuum.terms } else { 0 };
-        let Orthonormal { ln_det, condition } = found.unwrap_or(Orthonormal::NONE);
-        let mut padded_basis = vec![0.0; terms * padded(pixels)];
-        for (source, target) in rows.chunks(pixels).zip(padded_basis.chunks_mut(padded(pixels))) {
-            for (j, (s, t)) in source.iter().zip(target).enumerate() {
-                *t = if on[j] { *s as f32 } else { 0.0 };
-            }
-        }
+        let (basis, Orthonormal { ln_det, condition }) =
+            padded_basis(raw, &on, &on).unwrap_or((Vec::new(), Orthonormal::NONE));
         let used = on.iter().filter(|on| **on).count();
-        let ends = (low, high);
-        Ok(Sampling { pixels, index, fraction, on, basis: padded_basis, ln_det, condition, ends, used, is_template })
+        let (ends, windows) = ((low, high), Windows::default());
+        Ok(Sampling { pixels, index, fraction, on, basis, ln_det, condition, ends, used, is_template, windows })
     }
 
     /// Returns the continuum terms, not orthonormalised, at the grid's wavelengths in Å: (terms, pixels).
@@ -147,6 +144,20 @@ impl Sampling {
             GridFault::NoOverlap { data, model, range } => Error::NoOverlap { what, data, model, range },
         })
     }
+}
+
+/// Makes raw continuum terms (terms, pixels) orthonormal over the pixels where `used`, and returns them padded, in f32,
+/// 0 where not `wanted`; `None` if these pixels do not determine all terms.
+pub fn padded_basis(mut rows: Vec<f64>, used: &[bool], wanted: &[bool]) -> Option<(Vec<f32>, Orthonormal)> {
+    let (pixels, stride) = (used.len(), padded(used.len()));
+    let found = orthonormalise(&mut rows, pixels, used)?;
+    let mut basis = vec![0.0; rows.len() / pixels.max(1) * stride];
+    for (source, target) in rows.chunks(pixels).zip(basis.chunks_mut(stride)) {
+        for ((target, value), is_wanted) in target.iter_mut().zip(source).zip(wanted) {
+            *target = if *is_wanted { value.clamp(-LARGEST_VALUE, LARGEST_VALUE) as f32 } else { 0.0 };
+        }
+    }
+    Some((basis, found))
 }
 
 /// Returns the first and the last of some wavelengths; both NaN if there are none.

@@ -1,9 +1,9 @@
 """Whether fits with the program's defaults end at the right minimum: spectra of known truth, drawn from networks.
 
-usage: check_minima.py POPFIT [NETWORK ...] [--count N] [--seeds S ...] [--vsini] [--device DEVICE]
+usage: check_minima.py POPFIT [NETWORK ...] [--count N] [--seeds S ...] [--vsini] [--masked FROM TO] [--device DEVICE]
 (default: 3000 spectra of each of the seeds 11 to 15 from the demo's network; needs numpy, scipy, safetensors and pyarrow)
 
-Several networks are the arms of one spectrograph. The lowest of three fits is the right one: the defaults', one of 16 starts, and
+Several networks are the arms of one spectrograph. --masked 0 0.6 masks the blue 60 % of the pixels of every arm. The lowest of three fits is the right one: the defaults', one of 16 starts, and
 one from the truth. Per seed: how many of the defaults' fits lie more than 1 and more than 10 above it, how many of the former are
 not flagged as multimodal, how many rows are, and the evaluations of a spectrum.
 """
@@ -39,8 +39,8 @@ def continuum(x, wavelength, kind, random):
     return np.exp(tilt * x + bend * x**2 + 0.03 * np.sin(random.uniform(1, 4) * x + phase))
 
 
-def draw(emulators, count, seed, vsini):
-    """arrays of a popfit NPZ"""
+def draw(emulators, count, seed, vsini, masked):
+    """arrays of a popfit NPZ; `masked` are the first and the last of the masked pixels as shares of an arm"""
     random = np.random.default_rng(seed)
     truth = labels(emulators, count, random)
     velocity = random.uniform(-300, 300, count)
@@ -68,6 +68,8 @@ def draw(emulators, count, seed, vsini):
             flux[n], ivar[n] = model + error * random.normal(size=len(model)), 1 / error**2
             first = random.integers(0, len(wavelength) - 40)
             mask[n, first:first + random.integers(0, 40)] = True
+        first, last = (round(share * len(wavelength)) for share in masked)
+        mask[:, first:last] = True
         arm = "" if len(emulators) == 1 else f"{'abcdefgh'[a]}_"
         arrays |= {arm + "wavelength": wavelength, arm + "flux": flux, arm + "ivar": ivar, arm + "mask": mask}
     return arrays
@@ -108,13 +110,15 @@ def main():
     parser.add_argument("--count", type=int, default=3000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[11, 12, 13, 14, 15])
     parser.add_argument("--vsini", action="store_true")
+    parser.add_argument("--masked", type=float, nargs=2, default=[0.0, 0.0])
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     emulators = [Emulator(path) for path in arguments.networks]
     total = np.zeros(4, int)
     for seed in arguments.seeds:
         with tempfile.TemporaryDirectory() as folder:
-            np.savez(os.path.join(folder, "spectra.npz"), **draw(emulators, arguments.count, seed, arguments.vsini))
+            spectra = draw(emulators, arguments.count, seed, arguments.vsini, arguments.masked)
+            np.savez(os.path.join(folder, "spectra.npz"), **spectra)
             model = lambda from_truth: model_file(arguments.networks, arguments.vsini, from_truth)
             found = fit(arguments, folder, model(False))
             many = fit(arguments, folder, model(False), ["--starts", "16"])

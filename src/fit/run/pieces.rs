@@ -1,9 +1,4 @@
-//! Spectra of several files, which are prepared by file, and fitted together if their arms have the same shape.
-//!
-//! If arms differ in their number of pixels, rows are as long as the next multiple of 512, and pixels beyond the end of
-//! a spectrum have no weight. Forty files of one spectrum thus make one population instead of forty. Journal and table
-//! have the rows by file. Spectra that need a continuum basis of their own (`model/prepare.rs`) form a population of
-//! their own, whose recording has one basis per spectrum. The kernels are the same.
+//! Spectra of several files, which are prepared by file. Journal and table have the rows by file.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,11 +6,11 @@ use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
 
-use super::{GridKey, Grids, ReadySpectrum, Run, SharedGrid, Started};
+use super::{GridKey, Grids, Run, SharedGrid, Started};
 use crate::error::Result;
 use crate::fit::assemble::{matched, prepare_all};
 use crate::fit::given::given;
-use crate::fit::layout::{diagonals, layout, layout_for};
+use crate::fit::layout::{diagonals, layout};
 use crate::fit::limits::Tables;
 use crate::fit::negative_flux::has_negative_flux;
 use crate::fit::ready::samplings;
@@ -35,13 +30,6 @@ pub(super) struct Piece<'s> {
     pub grids: Vec<Grids>,
     pub layout: Vec<ArmLayout>,
     prepared: Vec<SpectrumResult<Prepared>>,
-}
-
-/// Spectra whose arms have one shape, so that they share a population.
-pub(super) struct Group {
-    pub layout: Vec<ArmLayout>,
-    pub grids: Arc<[Grids]>,
-    pub ready: Vec<ReadySpectrum>,
 }
 
 impl Run<'_> {
@@ -227,79 +215,4 @@ impl<'s> Piece<'s> {
 fn flags(prepared: &Prepared, samplings: &[&Sampling], clipped: bool) -> Flags {
     let all = [(Flags::START_CLIPPED, clipped), (Flags::NEGATIVE_FLUX, has_negative_flux(&prepared.arms, samplings))];
     all.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).collect()
-}
-
-/// If arms differ in their number of pixels, it is rounded up to a multiple of this.
-const PIXELS: usize = 512;
-
-/// Returns the layout that pieces must have in common to be fitted together; where pixels `differ`, it has them rounded
-/// up. `differ` marks the arms whose number of pixels differs among the pieces. Their wavelength grids may differ
-/// unless they are the template's.
-fn shape(piece: &Piece, differ: &[bool]) -> Vec<ArmLayout> {
-    let one = |(arm, differs): (&ArmLayout, &bool)| {
-        let wide = *differs && !arm.is_template;
-        let pixels = if wide { arm.pixels.next_multiple_of(PIXELS) } else { arm.pixels };
-        ArmLayout { shared_grid: arm.is_template, pixels, ..*arm }
-    };
-    piece.layout.iter().zip(differ).map(one).collect()
-}
-
-/// Divides the spectra of all pieces into groups of one layout, each of which is fitted together. `counts` are the
-/// numbers of spectra of each piece.
-pub(super) fn groups<'s>(
-    pieces: Vec<Piece<'s>>,
-    counts: Vec<usize>,
-    ready: Vec<ReadySpectrum>,
-) -> impl Iterator<Item = Group> + 's {
-    let pixels = |piece: &Piece, a: usize| piece.layout[a].pixels;
-    let arms = pieces.first().map_or(0, |piece| piece.layout.len());
-    let differ: Vec<bool> =
-        (0..arms).map(|a| pieces.windows(2).any(|two| pixels(&two[0], a) != pixels(&two[1], a))).collect();
-    let mut shapes: Vec<(Vec<ArmLayout>, Vec<usize>)> = Vec::new();
-    for (k, piece) in pieces.iter().enumerate() {
-        let own = shape(piece, &differ);
-        match shapes.iter_mut().find(|(other, _)| *other == own) {
-            Some((_, members)) => members.push(k),
-            None => shapes.push((own, vec![k])),
-        }
-    }
-    let of_place: Vec<usize> =
-        counts.iter().enumerate().flat_map(|(k, count)| std::iter::repeat_n(k, *count)).collect();
-    let mut waiting: Vec<Vec<ReadySpectrum>> = pieces.iter().map(|_| Vec::new()).collect();
-    ready.into_iter().for_each(|one| waiting[of_place[one.place]].push(one));
-    shapes.into_iter().flat_map(move |(mut layout, members)| {
-        let grids: Arc<[Grids]> = (0..layout.len()).map(|a| common_grids(&pieces, &counts, &members, a)).collect();
-        for (arm, grid) in layout.iter_mut().zip(&*grids) {
-            arm.shared_grid = matches!(grid, Grids::Shared(_));
-        }
-        by_basis(layout, grids, members.iter().flat_map(|k| std::mem::take(&mut waiting[*k])))
-    })
-}
-
-/// Divides spectra of one layout into groups by the arms in which they have a continuum basis of their own.
-fn by_basis(layout: Vec<ArmLayout>, grids: Arc<[Grids]>, ready: impl Iterator<Item = ReadySpectrum>) -> Vec<Group> {
-    let mut all: Vec<Group> = Vec::new();
-    for one in ready {
-        let own = layout_for(layout.clone(), std::iter::once(&*one.prepared));
-        match all.iter_mut().find(|group| group.layout == own) {
-            Some(group) => group.ready.push(one),
-            None => all.push(Group { layout: own, grids: grids.clone(), ready: vec![one] }),
-        }
-    }
-    all
-}
-
-/// Returns the wavelength samplings of some pieces in an arm: one if all share it, else one per spectrum of the whole
-/// batch.
-fn common_grids(pieces: &[Piece], counts: &[usize], members: &[usize], arm: usize) -> Grids {
-    let grid = |k: &usize| pieces[*k].grids[arm].shared();
-    if let Some(Some(first)) = members.first().map(grid)
-        && members.iter().all(|k| grid(k).is_some_and(|other| Arc::ptr_eq(other, first)))
-    {
-        return Grids::Shared(first.clone());
-    }
-    let own = |(piece, count): (&Piece, &usize)| {
-        (0..*count).map(|k| piece.grids[arm].of(k).cloned().map_err(Fault::clone)).collect::<Vec<_>>()
-    };
-    Grids::Own(pieces.iter().zip(counts).flat_map(own).collect())
 }

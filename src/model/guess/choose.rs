@@ -9,18 +9,29 @@ const DISTINCT: f64 = 0.17;
 /// Velocities, km/s, that differ by more are as distant as labels that differ by so much.
 const DISTINCT_VELOCITY: f64 = 60.0;
 const VELOCITY_DISTANCE: f64 = 0.5;
-/// A template competes with the best one if χ² − χ²_best ≤ d (RISE + SHARE E). d is its distance from the nearest
-/// start, and E is how far the lines of the best template lower χ². The library is coarse: the template nearest to a
-/// minimum may lie that much above it. Both numbers were chosen on 15,000 spectra (`tests/reference/check_minima.py`).
-const RISE: f64 = 50.0;
-const SHARE: f64 = 0.003;
+/// Rule by which templates compete with the best one: if χ² − χ²_best ≤ d (rise + share E). d is a template's distance
+/// from the nearest start, and E is how far the lines of the best template lower χ². The library is coarse: the template
+/// nearest to a minimum may lie that much above it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Competition {
+    /// Starts of one spectrum, at most.
+    pub most: usize,
+    pub rise: f64,
+    pub share: f64,
+}
+
+impl Competition {
+    /// Both numbers were chosen on 15,000 spectra (`tests/reference/check_minima.py`).
+    pub const USUAL: Competition = Competition { most: MOST_COMPETING, rise: 50.0, share: 0.003 };
+}
+
 /// A label that over its range changes the lines by this share of what the most telling one does counts in full; one
 /// that changes them less counts less, in proportion. Starts that differ in little that the lines show end at one
 /// minimum.
 const TELLING: f64 = 0.2;
 /// A template lies in the basin of the nearest one that is better, if that is not further away.
 const CONNECTED: f64 = 0.25;
-/// Starts of one spectrum, at most, where those are wanted that compete.
+/// Maximum number of competing starts of a usual spectrum.
 pub const MOST_COMPETING: usize = 4;
 
 /// Distances between templates: the largest difference of their labels, as a share of the library's range. A label that
@@ -75,21 +86,24 @@ impl Distances {
         }
     }
 
-    /// Returns the best candidate and up to three others with little higher χ²: the more distant, the more it may be
-    /// higher. `candidates` are in the order of their scores. Of several, the one that rises least for its distance
-    /// comes first.
-    pub fn competing(&self, candidates: &[Candidate], limits: &[Limits]) -> Vec<Candidate> {
+    /// Returns the best candidate and those that compete with it: the more distant, the more its χ² may be higher.
+    /// `candidates` are in the order of their scores. Of several, the one that rises least for its distance comes first.
+    pub fn competing(&self, candidates: &[Candidate], rule: Competition, limits: &[Limits]) -> Vec<Candidate> {
         let Some((best, others)) = candidates.split_first() else { return Vec::new() };
         let least = f64::from(best.score);
         let rise = |one: &Candidate| f64::from(one.score) - least;
-        let allowed = RISE - SHARE * least.min(0.0);
+        let allowed = rule.rise - rule.share * least.min(0.0);
         let others = &others[..others.partition_point(|one| rise(one) <= allowed)];
         let mut chosen = vec![best.clone()];
-        while chosen.len() < MOST_COMPETING {
-            let slope = |one: &Candidate| {
-                Some(self.nearest(one, &chosen, limits)).filter(|d| *d >= DISTINCT).map(|d| rise(one) / d)
-            };
-            let slopes = others.iter().filter_map(|one| Some((slope(one)?, one)));
+        let mut distances = vec![f64::INFINITY; others.len()];
+        while chosen.len() < rule.most {
+            // only the last start may be nearer than those before it
+            let last = &chosen[chosen.len() - 1];
+            for (distance, one) in distances.iter_mut().zip(others) {
+                *distance = distance.min(self.between(one, last, limits));
+            }
+            let distant = distances.iter().zip(others).filter(|(distance, _)| **distance >= DISTINCT);
+            let slopes = distant.map(|(distance, one)| (rise(one) / distance, one));
             let Some((slope, next)) = slopes.min_by(|a, b| a.0.total_cmp(&b.0)) else { break };
             if slope > allowed {
                 break;
@@ -104,14 +118,18 @@ impl Distances {
     pub fn basins(&self, candidates: &[Candidate], chosen: &[Candidate], limits: &[Limits]) -> Vec<usize> {
         let is_same = |a: &Candidate, b: &Candidate| a.template == b.template && a.velocity == b.velocity;
         let place = |one: &Candidate| candidates.iter().position(|other| is_same(one, other));
-        let places: Vec<usize> = chosen.iter().filter_map(place).collect();
-        let mut lowest: Vec<usize> = Vec::new();
-        for (k, one) in candidates.iter().enumerate().take(places.iter().max().map_or(0, |last| last + 1)) {
-            let better = candidates[..k].iter().map(|other| self.between(one, other, limits)).enumerate();
-            let nearest = better.min_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, distance)| *distance <= CONNECTED);
-            lowest.push(nearest.map_or(k, |(other, _)| lowest[other]));
-        }
-        places.into_iter().map(|k| lowest[k]).collect()
+        let better = |k: usize| {
+            let distances = candidates[..k].iter().map(|other| self.between(&candidates[k], other, limits)).enumerate();
+            let nearest = distances.min_by(|a, b| a.1.total_cmp(&b.1));
+            nearest.filter(|(_, distance)| *distance <= CONNECTED).map(|(other, _)| other)
+        };
+        let lowest = |mut k: usize| {
+            while let Some(next) = better(k) {
+                k = next;
+            }
+            k
+        };
+        chosen.iter().filter_map(place).map(lowest).collect()
     }
 }
 
@@ -151,7 +169,7 @@ mod tests {
         let distances = along();
         let chosen = |scores: &[(usize, f32)], limits: &[Limits]| -> Vec<usize> {
             let candidates: Vec<Candidate> = scores.iter().map(|(k, score)| candidate(*k, *score)).collect();
-            distances.competing(&candidates, limits).iter().map(|one| one.template).collect()
+            distances.competing(&candidates, Competition::USUAL, limits).iter().map(|one| one.template).collect()
         };
         // 50 + 0.003 · 20,000 = 110 over the whole range
         let best = (0, -20_000.0);

@@ -1,5 +1,6 @@
 //! One spectrum's look at templates over velocities.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::bins::Signals;
@@ -9,7 +10,7 @@ use crate::model::Limits;
 /// Velocities to either side of the nearest to which a look may move a template.
 const AROUND: usize = 1;
 
-/// A template at its best velocity.
+/// A template at a velocity.
 #[derive(Clone)]
 pub struct Candidate {
     pub template: usize,
@@ -17,6 +18,13 @@ pub struct Candidate {
     pub velocity: f64,
     /// χ² up to a constant.
     pub score: f32,
+}
+
+impl Candidate {
+    /// Compares two candidates by χ², and equal ones by their templates.
+    pub fn order(a: &Candidate, b: &Candidate) -> Ordering {
+        a.score.total_cmp(&b.score).then(a.template.cmp(&b.template))
+    }
 }
 
 /// The velocities of bins of one width.
@@ -34,27 +42,25 @@ impl<'a> Look<'a> {
         Look { velocities, allowed: allowed(velocities, limits) }
     }
 
-    /// Returns candidates of one template at the lowest local minima of its χ² over velocity, `row`: 1 to `count` of
-    /// them.
-    pub fn lowest(&self, template: usize, row: &[f32], count: usize) -> Vec<Candidate> {
-        let row = &row[self.allowed.clone()];
-        let candidate =
-            |at: usize| Candidate { template, velocity: self.velocities[self.allowed.start + at], score: row[at] };
-        let lowest = minimum(row);
-        let global = row.iter().position(|value| *value == lowest).unwrap_or(0);
-        let mut minima = vec![candidate(global)];
-        if count > 1 {
-            let is_minimum = |at: &usize| *at != global && is_minimum(row, *at);
-            let mut others: Vec<Candidate> = (0..row.len()).filter(is_minimum).map(candidate).collect();
-            others.sort_by(|a, b| a.score.total_cmp(&b.score));
-            minima.extend(others.into_iter().take(count - 1));
-        }
-        minima
+    /// Returns a template at its lowest χ², `row` being χ² at all velocities.
+    pub fn lowest(&self, template: usize, row: &[f32]) -> Candidate {
+        let inside = &row[self.allowed.clone()];
+        let lowest = minimum(inside);
+        let at = inside.iter().position(|value| *value == lowest).unwrap_or(0);
+        self.candidate(template, row, self.allowed.start + at)
     }
 
-    /// Moves a candidate's velocity to the minimum of the parabola through its lowest χ² and the two beside it.
-    pub fn refine(&self, candidate: &mut Candidate, row: &[f32]) {
-        candidate.velocity = self.refined(row, 0, nearest(self.velocities, candidate.velocity));
+    /// Returns a template at all local minima of its χ².
+    pub fn minima(&self, template: usize, row: &[f32]) -> Vec<Candidate> {
+        let inside = &row[self.allowed.clone()];
+        let minima = (0..inside.len()).filter(|at| is_minimum(inside, *at));
+        minima.map(|at| self.candidate(template, row, self.allowed.start + at)).collect()
+    }
+
+    /// Returns a template with its χ² at index `at`, and the velocity where the parabola through this and the two
+    /// beside it is least.
+    fn candidate(&self, template: usize, row: &[f32], at: usize) -> Candidate {
+        Candidate { template, velocity: self.refined(row, 0, at), score: row[at] }
     }
 
     /// Computes exact χ² at the velocity nearest to a candidate and its neighbours, and sets its score and velocity to
@@ -156,9 +162,8 @@ mod tests {
         let parabola = |least: f64| VELOCITIES.map(|v| ((v - least) / 50.0).powi(2) as f32);
         let all = Look::new(&VELOCITIES, Some(&within(-1000.0, 1000.0, None)));
         let at = |look: &Look, row: &[f32]| {
-            let mut found = look.lowest(7, row, 1).remove(0);
-            assert!(found.template == 7 && VELOCITIES.contains(&found.velocity));
-            look.refine(&mut found, row);
+            let found = look.lowest(7, row);
+            assert_eq!(found.template, 7);
             (found.velocity, found.score)
         };
         let (velocity, score) = at(&all, &parabola(12.0));
@@ -167,6 +172,19 @@ mod tests {
         let few = Look::new(&VELOCITIES, Some(&within(40.0, 1000.0, None)));
         assert!((at(&few, &parabola(12.0)).0 - 50.0).abs() <= 25.0);
         let one = Look::new(&VELOCITIES[..1], None);
-        assert_eq!(one.lowest(0, &[3.0], 2)[0].velocity, -100.0);
+        assert_eq!(one.lowest(0, &[3.0]).velocity, -100.0);
+    }
+
+    #[test]
+    fn all_minima_inside_the_bounds_are_found() {
+        let row: Vec<f32> = (0..VELOCITIES.len()).map(|at| if at % 2 == 0 { at as f32 } else { 10.0 }).collect();
+        let scores = |lower, upper| -> Vec<f32> {
+            let look = Look::new(&VELOCITIES, Some(&within(lower, upper, None)));
+            look.minima(7, &row).iter().map(|one| one.score).collect()
+        };
+        assert_eq!(scores(-1000.0, 1000.0), [0.0, 2.0, 4.0]);
+        // at a bound a neighbour outside does not count
+        assert_eq!(scores(-50.0, 50.0), [2.0]);
+        assert_eq!(scores(-50.0, -50.0), [10.0]);
     }
 }

@@ -26,6 +26,8 @@ const WIDE_OF_TERM: usize = 12;
 const LOOKED_AT: usize = 2;
 /// Candidates whose continua are corrected at once.
 const LANES: usize = 8;
+/// Candidates whose sums in wide bins fit into a core's cache.
+const TOGETHER: usize = 256;
 /// A term that the others leave less of than this share is not corrected.
 const DETERMINED: f64 = 1e-9;
 
@@ -42,32 +44,61 @@ pub struct Arm<'a> {
     pub signals: &'a [Signals],
 }
 
-/// Adds an arm's χ² with the continuum refitted to each candidate's template to the candidates' scores, and, if
-/// marginalised, ln det A.
-pub fn add_refitted(candidates: &mut [Candidate], arm: Arm, marginalise: bool) {
-    let terms = arm.prepared.rank;
-    let columns = candidates.len().next_multiple_of(LANES);
-    let [mut slopes, mut normal] = [terms, packed_length(terms)].map(|rows| vec![0f32; rows * columns]);
-    let units = arm.units.iter().zip(arm.signals);
-    for (unit, signals) in units.filter(|(unit, _)| unit.arm == arm.place) {
-        let wide = Wide::new(unit.stretches, terms);
-        let signals = signals.each_ref().map(|row| unit.stretches.lay_out(row, 0, 1));
-        let [mut of_slopes, mut of_squares] = [(); 2].map(|()| vec![0f32; columns * wide.bins]);
-        let sums = [&mut of_slopes[..], &mut of_squares[..]];
-        pulp::Arch::new().dispatch(AddSums {
-            unit,
-            signals: signals.each_ref().map(Vec::as_slice),
-            wide,
-            candidates: &mut *candidates,
-            sums,
+/// The continuum terms of a spectrum's arm in wide bins, with which the continuum is refitted to any template.
+pub struct Refit<'a> {
+    units: Vec<InUnit<'a>>,
+    terms: usize,
+    marginalise: bool,
+}
+
+/// What a refit reads in one unit.
+struct InUnit<'a> {
+    unit: &'a Unit,
+    wide: Wide,
+    /// Signals in stretches, with one place more.
+    signals: [Vec<f32>; 2],
+    /// (terms, bins) The terms over the continuum itself, and (pairs, bins) their products.
+    terms: Vec<f32>,
+    products: Vec<f32>,
+}
+
+impl<'a> Refit<'a> {
+    /// Prepares the refit of an arm's continuum. If the fit marginalises over the continuum, scores contain ln det A.
+    pub fn new(arm: Arm<'a>, marginalise: bool) -> Refit<'a> {
+        let terms = arm.prepared.rank;
+        let units = arm.units.iter().zip(arm.signals).filter(|(unit, _)| unit.arm == arm.place);
+        let units = units.map(|(unit, signals)| {
+            let wide = Wide::new(unit.stretches, terms);
+            let signals = signals.each_ref().map(|row| unit.stretches.lay_out(row, 0, 1));
+            let [terms, products] = terms_in(unit, arm, wide);
+            InUnit { unit, wide, signals, terms, products }
         });
-        let [terms, products] = terms_in(unit, arm, wide);
-        let packed = &Packed::transposed(&of_slopes, columns, wide.bins);
-        MatrixProduct { input: &terms, packed, output: &mut slopes, accumulate: true }.run();
-        let packed = &Packed::transposed(&of_squares, columns, wide.bins);
-        MatrixProduct { input: &products, packed, output: &mut normal, accumulate: true }.run();
+        Refit { units: units.collect(), terms, marginalise }
     }
-    pulp::Arch::new().dispatch(Correct { slopes: &slopes, normal: &normal, terms, columns, candidates, marginalise });
+
+    /// Adds the arm's χ² with the continuum refitted to each candidate's template to the candidates' scores, and, if
+    /// marginalised, ln det A.
+    pub fn add_scores(&self, candidates: &mut [Candidate]) {
+        candidates.chunks_mut(TOGETHER).for_each(|some| self.add_scores_of_few(some));
+    }
+
+    /// Does what [`add_scores`](Refit::add_scores) does for candidates whose sums fit into the cache.
+    fn add_scores_of_few(&self, candidates: &mut [Candidate]) {
+        let (terms, columns) = (self.terms, candidates.len().next_multiple_of(LANES));
+        let [mut slopes, mut normal] = [terms, packed_length(terms)].map(|rows| vec![0f32; rows * columns]);
+        for InUnit { unit, wide, signals, terms, products } in &self.units {
+            let [mut of_slopes, mut of_squares] = [(); 2].map(|()| vec![0f32; columns * wide.bins]);
+            let sums = [&mut of_slopes[..], &mut of_squares[..]];
+            let signals = signals.each_ref().map(Vec::as_slice);
+            pulp::Arch::new().dispatch(AddSums { unit, signals, wide: *wide, candidates: &mut *candidates, sums });
+            let packed = &Packed::transposed(&of_slopes, columns, wide.bins);
+            MatrixProduct { input: terms, packed, output: &mut slopes, accumulate: true }.run();
+            let packed = &Packed::transposed(&of_squares, columns, wide.bins);
+            MatrixProduct { input: products, packed, output: &mut normal, accumulate: true }.run();
+        }
+        let (slopes, normal, marginalise) = (&slopes, &normal, self.marginalise);
+        pulp::Arch::new().dispatch(Correct { slopes, normal, terms, columns, candidates, marginalise });
+    }
 }
 
 /// Neighbouring fine bins of a stretch make a wide one.
@@ -181,8 +212,8 @@ fn add_row<S: Simd>(
     simd.reduce_sum_f32s(chi2)
 }
 
-/// Adds what corrections of the continuum take, −bᵀA⁻¹b, and ln det A over the product of the first candidate's
-/// diagonal: by Cholesky factors of [`LANES`] candidates at once.
+/// Adds what corrections of the continuum take, −bᵀA⁻¹b, and ln det A: by Cholesky factors of [`LANES`] candidates at
+/// once. The basis is about orthonormal, so that det A neither overflows nor underflows.
 struct Correct<'a> {
     /// (terms, columns) b and (pairs, columns) A.
     slopes: &'a [f32],
@@ -217,7 +248,6 @@ impl WithSimd for Correct<'_> {
                     }
                 }
                 let diagonal = lanes(normal, (row + i) * columns + k * LANES);
-                let of_first = f64::from(normal[(row + i) * columns]);
                 let (mut pivot, mut right) = (diagonal, lanes(slopes, i * columns + k * LANES));
                 for m in 0..i {
                     subtract(&mut pivot, &factor[row + m], &factor[row + m]);
@@ -226,7 +256,7 @@ impl WithSimd for Correct<'_> {
                 for lane in 0..LANES {
                     let is_determined = pivot[lane] > DETERMINED * diagonal[lane];
                     inverse[i][lane] = if is_determined { 1.0 / pivot[lane].sqrt() } else { 0.0 };
-                    det[lane] *= if is_determined { pivot[lane] / of_first } else { 1.0 };
+                    det[lane] *= if is_determined { pivot[lane] } else { 1.0 };
                     solved[i][lane] = right[lane] * inverse[i][lane];
                     gain[lane] -= solved[i][lane] * solved[i][lane];
                 }

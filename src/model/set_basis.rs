@@ -1,0 +1,138 @@
+//! Choice of a spectrum's continuum basis, orthonormal under its weights (see `docs/src/equations.md`).
+//!
+//! Each wavelength grid has one continuum basis, orthonormal over its pixels, which its spectra share. Under a mask at
+//! one end, or under weights that differ by decades, the shared basis is nearly dependent and its sums cancel. This is
+//! seen by the condition number of the Gram matrix's factor, which may be at most 10 times that of an orthonormal
+//! basis. Otherwise the spectrum uses the basis of the part of the grid that it has (`window.rs`), and if that is no
+//! better, one of its own (`determined.rs`). The first guess then judges every template by what the continuum leaves
+//! of its lines.
+
+use pulp::{Simd, WithSimd};
+
+use super::ModelArm;
+use super::continuum::inverse_lower;
+use super::determined::{SMALLEST_SINGULAR_VALUE, determined};
+use super::fault::{Cause, Fault, place};
+use super::prepare::{PreparedArm, RawArm};
+use super::sampling::Sampling;
+use crate::rows::gram::{BLOCK, Gram};
+use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
+
+/// A shared basis serves spectra under whose weights its condition number is at most so many times that of an
+/// orthonormal one: its sums are made in f32, and their rounding grows with the square.
+const MOST_CONDITION: f64 = 10.0;
+
+/// Sets the basis, the transform and the rank of an arm that has weights and data, and its continuum without lines.
+/// Returns ln det C of the raw basis under ivar, less that of the device's basis under weight.
+pub fn set_basis(arm: &ModelArm, raw: &RawArm, grid: &Sampling, out: &mut PreparedArm) -> Result<f64, Fault> {
+    let terms = arm.continuum.terms;
+    let ln_det = |found: &Weighted, sampling: &Sampling, scale: f64| {
+        2.0 * (found.ln_diagonal + terms as f64 * scale.ln() + sampling.ln_det)
+    };
+    if let Some(found) = orthonormal(grid, terms, out) {
+        out.rank = terms;
+        return Ok(ln_det(&found, grid, out.scale));
+    }
+    if let Some(window) = grid.window(arm, &raw.wavelength, &out.weight)
+        && let Some(found) = orthonormal(&window, terms, out)
+    {
+        out.rank = terms;
+        let constant = ln_det(&found, &window, out.scale);
+        out.window = Some(window);
+        return Ok(constant);
+    }
+    own_basis(arm, raw, grid, out)
+}
+
+/// Sets the transform and the continuum of an arm for a shared basis; `None` if the arm's weights leave that basis ill
+/// conditioned.
+fn orthonormal(sampling: &Sampling, terms: usize, arm: &mut PreparedArm) -> Option<Weighted> {
+    let found = pulp::Arch::new().dispatch(Orthonormal { sampling, terms, arm })?;
+    let condition = (terms as f64).sqrt() * found.condition * sampling.condition;
+    let is_well = found.condition <= MOST_CONDITION * terms as f64 && condition * SMALLEST_SINGULAR_VALUE < 1.0;
+    is_well.then_some(found)
+}
+
+/// Replaces the grid's continuum basis in `out` by one from this spectrum's weights; returns the term that corrects ln
+/// det C for it.
+fn own_basis(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, out: &mut PreparedArm) -> Result<f64, Fault> {
+    let rows = sampling.raw_basis(arm, &raw.wavelength);
+    let Some(found) = determined(&rows, sampling.pixels, &out.weight, out.scale) else {
+        let detail = format!("{}no pixel has a weight that an f32 can hold", place(arm));
+        return Err(Fault { cause: Cause::BadWeight, detail });
+    };
+    let terms = arm.continuum.terms;
+    (out.basis, out.rank) = (found.basis, found.rank);
+    out.transform.fill(0.0);
+    (0..found.rank).for_each(|c| out.transform[c * terms + c] = 1.0);
+    let rows = out.basis.chunks_exact(out.weight.len());
+    for (target, row) in out.continuum.iter_mut().zip(rows) {
+        let products = row.iter().zip(&out.weight).zip(&out.data).map(|((q, w), d)| f64::from(q * w) * f64::from(*d));
+        *target = products.sum::<f64>() as f32;
+    }
+    Ok(2.0 * found.ln_diagonal)
+}
+
+/// The transform to a basis that is orthonormal under the weights, and the continuum fitted to the data alone.
+struct Orthonormal<'a> {
+    sampling: &'a Sampling,
+    terms: usize,
+    arm: &'a mut PreparedArm,
+}
+
+/// Determinant and condition of a shared basis under a spectrum's weights.
+struct Weighted {
+    /// Σ ln diagonal of the Cholesky factor L of Σ weight² q qᵀ.
+    ln_diagonal: f64,
+    /// Upper limit of L's condition number; as many as there are terms where these are orthogonal.
+    condition: f64,
+}
+
+impl WithSimd for Orthonormal<'_> {
+    /// `None` when the Gram matrix is singular.
+    type Output = Option<Weighted>;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> Option<Weighted> {
+        let (terms, pixels) = (self.terms, self.arm.data.len());
+        if self.sampling.basis.is_empty() {
+            return None;
+        }
+        let mut gram = Gram::<f32>::new(terms + 1, 0);
+        for start in (0..pixels).step_by(BLOCK) {
+            let count = BLOCK.min(pixels - start);
+            let weight = &self.arm.weight[start..start + count];
+            for c in 0..terms {
+                let basis = &self.sampling.basis[c * pixels + start..][..count];
+                for ((s, q), w) in gram.row(c).iter_mut().zip(basis).zip(weight) {
+                    *s = w * q;
+                }
+            }
+            gram.row(terms)[..count].copy_from_slice(&self.arm.data[start..start + count]);
+            gram.add(simd, count);
+        }
+        let mut factor = vec![0.0; packed_length(terms)];
+        let mut a = vec![0.0; terms];
+        for i in 0..terms {
+            for j in 0..=i {
+                factor[packed_index(i, j)] = gram.sum(i, j);
+            }
+            a[i] = gram.sum(terms, i);
+        }
+        if !cholesky(&mut factor, terms) {
+            return None;
+        }
+        solve_lower(&factor, &mut a);
+        solve_upper(&factor, &mut a);
+        let inverse = inverse_lower(&factor, terms);
+        for (target, value) in self.arm.transform.iter_mut().zip(&inverse) {
+            *target = *value as f32;
+        }
+        for (target, value) in self.arm.continuum.iter_mut().zip(&a) {
+            *target = *value as f32;
+        }
+        let norm = |values: &[f64]| values.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let ln_diagonal = (0..terms).map(|i| factor[packed_index(i, i)].ln()).sum();
+        Some(Weighted { ln_diagonal, condition: norm(&factor) * norm(&inverse) })
+    }
+}
