@@ -4,8 +4,7 @@
 //! one end, or under weights that differ by decades, the shared basis is nearly dependent and its sums cancel. This is
 //! seen by the condition number of the Gram matrix's factor, which may be at most 10 times that of an orthonormal
 //! basis. Otherwise the spectrum uses the basis of the part of the grid that it has (`window.rs`), and if that is no
-//! better, one of its own (`determined.rs`). The first guess then judges every template by what the continuum leaves
-//! of its lines.
+//! better, one of its own (`determined.rs`).
 
 use pulp::{Simd, WithSimd};
 

@@ -5,7 +5,8 @@ use super::choose::{Competition, MOST_COMPETING};
 use super::look::Candidate;
 use crate::model::PreparedArm;
 
-/// Share of the pixels in range that are in effect below which a spectrum with another continuum basis than its grid's is scarce.
+/// Share of the pixels in range that are in effect below which a spectrum is scarce, if it does not use its grid's
+/// continuum basis.
 const SCARCE: f64 = 0.125;
 /// The same below which any spectrum is partial. All with another basis than their grid's are.
 const PARTIAL: f64 = 0.6;
@@ -21,7 +22,7 @@ const LITTLE_OF_PARTIAL: f64 = 1000.0;
 const LATE: f64 = 0.6;
 const LEADERS: usize = 3;
 /// Of whole spectra 6 % are so, too, and miss nothing. Their first guess is thorough only if the refitted continuum
-/// raises what the lines gain by more than this factor: all of those 159, and 0.2 % of whole spectra.
+/// raises what the lines gain by more than this factor, as it does in all of those 159, and in 0.2 % of whole spectra.
 const HIDDEN: f64 = 1.4;
 /// Starts of a scarce spectrum. With those that compete alone, 69 of 6,000 spectra of which the red 90 % were masked
 /// missed the minimum, and 2 with these.
