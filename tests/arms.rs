@@ -175,3 +175,28 @@ fn arms_have_settings_of_their_own() {
         assert!(shown[0].mask[199] && shown[0].mask[305] && shown[0].mask[1501] && !shown[0].mask[250]);
     }
 }
+
+/// An arm of which the model's masks leave no pixel, or fewer than continuum terms, drops out of spectra that have no
+/// weight there. The other arm is fitted and drawn.
+#[test]
+fn an_arm_that_the_model_masks_drops_out() {
+    let mut spectra = two_arms(&synb_spectra()).slice(0..4);
+    let grid = spectra.arms[1].grid(0).into_owned();
+    let pixels = spectra.arms[1].pixels;
+    spectra.arms[1].ivar.to_mut()[..2 * pixels].fill(0.0);
+    let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
+    for left in [0, 3] {
+        let masked = vec![(grid[left] - 0.01, grid[pixels - 1] + 0.01)];
+        let builder = SpectralModel::builder().arm("b", emulator.clone()).arm("r", emulator.clone());
+        let builder = builder.continuum(Continuum::chebyshev(14)).spectra(SpectraSettings::default().mask(masked));
+        let model = builder.velocity(-1000.0..=1000.0).marginalise(true).build().unwrap();
+        let fitter = fitter(model, &Device::cpu());
+        let table = fitter.fit(&spectra).unwrap();
+        for (n, row) in table.rows().enumerate() {
+            assert!(row.status.is_success(), "{left} pixels, spectrum {n}: {row:?}");
+            assert_eq!(row.continuum_terms[1], if n < 2 { 0 } else { left as u32 }, "spectrum {n}");
+            let arms = fitter.model_spectrum(&spectra, &row).unwrap();
+            assert_eq!(arms[1].unmasked, if n < 2 { 0 } else { left });
+        }
+    }
+}

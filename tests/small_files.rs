@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
-use popfit::spectra::{SpectraReader, Wavelength};
+use popfit::spectra::{ArmSpectra, SpectraReader, Wavelength};
 use popfit::{Control, Device, Result, Spectra, Values};
 use popfit_testing::fits::{devices, fitter, pick, same_bits, synb_spectra};
 use popfit_testing::synb_model;
@@ -31,6 +31,17 @@ impl SpectraReader for Files {
     }
 }
 
+/// Takes the last `fewer` pixels from an arm.
+fn shorten(arm: &mut ArmSpectra, fewer: usize) {
+    let kept = arm.pixels - fewer;
+    let Wavelength::Shared(grid) = &arm.wavelength else { panic!("a shared grid") };
+    arm.wavelength = Wavelength::Shared(grid[..kept].into());
+    let rows =
+        |all: &Values| -> Values { all.to_double().chunks(arm.pixels).flat_map(|row| row[..kept].to_vec()).collect() };
+    (arm.flux, arm.ivar) = (rows(&arm.flux), rows(&arm.ivar));
+    (arm.pixels, arm.mask) = (kept, Cow::default());
+}
+
 /// One to three spectra each: on one grid, on grids of their own, with fewer pixels, some of them bad.
 fn files(spectra: &Spectra) -> Vec<Spectra<'static>> {
     let mut files = Vec::new();
@@ -44,15 +55,7 @@ fn files(spectra: &Spectra) -> Vec<Spectra<'static>> {
         match k % 5 {
             1 => arm.wavelength = Wavelength::Shared(grid.iter().map(|w| w * (1.0 + 1e-7 * k as f64)).collect()),
             2 => arm.wavelength = Wavelength::Own(grid.repeat(count).into()),
-            3 => {
-                let fewer = arm.pixels - 40 - k;
-                let rows = |all: &Values| -> Values {
-                    all.to_double().chunks(arm.pixels).flat_map(|row| row[..fewer].to_vec()).collect()
-                };
-                (arm.flux, arm.ivar) = (rows(&arm.flux), rows(&arm.ivar));
-                arm.wavelength = Wavelength::Shared(grid[..fewer].into());
-                (arm.pixels, arm.mask) = (fewer, Cow::default());
-            }
+            3 => shorten(arm, 40 + k),
             _ => {}
         }
         if k % 7 == 6 {
@@ -91,17 +94,28 @@ fn files_of_other_lengths_share_a_population() {
     let spectra = synb_spectra();
     let shorter = |k: usize| {
         let mut file = pick(&spectra, &[k]);
-        let arm = &mut file.arms[0];
-        let Wavelength::Shared(grid) = &arm.wavelength else { panic!("a shared grid") };
-        let fewer = arm.pixels - 3 * k;
-        arm.wavelength = Wavelength::Shared(grid[..fewer].into());
-        arm.flux.to_mut().truncate(fewer);
-        arm.ivar.to_mut().truncate(fewer);
-        (arm.pixels, arm.mask) = (fewer, Cow::default());
+        shorten(&mut file.arms[0], 3 * k);
         file.file = format!("file {k}").into();
         file
     };
     let files: Vec<Spectra<'static>> = (0..14).map(shorter).collect();
+    devices().iter().for_each(|device| meets_its_file(device, &files));
+}
+
+/// Spectra that lack the same end share a continuum basis, in each file one of its own.
+#[test]
+fn files_with_windows_of_their_own_share_a_population() {
+    let spectra = synb_spectra();
+    let blue_end_masked = |k: usize| {
+        let mut file = pick(&spectra, &(12 * k..12 * k + 12).collect::<Vec<_>>());
+        let arm = &mut file.arms[0];
+        shorten(arm, 100 * k);
+        let masked = arm.pixels / 3;
+        arm.ivar.to_mut().chunks_mut(arm.pixels).skip(2).for_each(|ivar| ivar[..masked].fill(0.0));
+        file.file = format!("file {k}").into();
+        file
+    };
+    let files: Vec<Spectra<'static>> = (0..3).map(blue_end_masked).collect();
     devices().iter().for_each(|device| meets_its_file(device, &files));
 }
 

@@ -122,9 +122,9 @@ impl SpectralFitter {
     }
 
     /// Sets the number of starts per spectrum, 1 to 64. The first guess may find fewer distinct ones. Unless set, a
-    /// spectrum has as many starts as compete in its first guess: 1 to 4, or 8 or 32 if masks or weights leave little
-    /// of it. Up to 16 more follow if χ²/dof is above 20 (5 if most pixels are masked), and one more may follow beyond
-    /// a fold of the minimum (not with Nelder–Mead alone).
+    /// spectrum has as many starts as compete in its first guess: 1 to 4, up to 8 if its lines say little, and up to 32
+    /// if masks or weights leave little of it. Up to 16 more follow if χ²/dof is above 20 (5 if most pixels are
+    /// masked), and one more may follow beyond a fold of the minimum (not with Nelder–Mead alone).
     #[must_use]
     pub fn starts(mut self, starts: usize) -> SpectralFitter {
         self.starts = Some(starts);

@@ -168,6 +168,6 @@ fn scaled_continuum(arm: &InspectedArm, j: usize) -> f64 {
     }
     let padded = prepared.data.len();
     let basis = |k: usize| f64::from(prepared.basis(sampling)[k * padded + j]);
-    let rows = prepared.transform.chunks_exact(terms).enumerate();
+    let rows = prepared.transform.chunks_exact(terms).take(prepared.rank).enumerate();
     rows.fold(0.0, |sum, (c, row)| sum + arm.solution[c] * (0..=c).map(|k| f64::from(row[k]) * basis(k)).sum::<f64>())
 }

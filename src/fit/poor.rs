@@ -23,8 +23,8 @@ const LARGE: f64 = 20.0;
 const LARGE_OF_FEW: f64 = 5.0;
 /// Maximum number of further starts. Spectra that had as many have no more.
 const MORE: usize = 16;
-/// Number of further starts that enter together, and are pruned together: as many as compete in a first guess, so that
-/// a device that has room for those has room for these.
+/// Number of further starts that enter together, and are pruned together: as many as usually compete in a first guess,
+/// so that a device that has room for those has room for these.
 pub const TOGETHER: usize = MOST_COMPETING;
 
 impl Passes {

@@ -20,7 +20,7 @@ pub struct ArmLayout {
     pub diagonals: usize,
     /// The pixels are the template's own, at rest: nothing is to be resampled.
     pub is_template: bool,
-    /// Each spectrum has a continuum basis of its own.
+    /// The recording has one continuum basis per spectrum.
     pub own_basis: bool,
 }
 

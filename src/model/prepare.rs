@@ -78,7 +78,7 @@ impl NullaryFnOnce for AddContinuum<'_> {
         let (pixels, basis) = (smooth.len(), arm.basis(sampling));
         let blocks = smooth.chunks_mut(BLOCK).zip(arm.weight.chunks(BLOCK)).enumerate();
         for (block, (smooth, weight)) in blocks {
-            for (c, coefficient) in arm.continuum.iter().enumerate() {
+            for (c, coefficient) in arm.continuum.iter().take(arm.rank).enumerate() {
                 let basis = &basis[c * pixels + block * BLOCK..];
                 for ((s, q), w) in smooth.iter_mut().zip(basis).zip(weight) {
                     *s += coefficient * q * w;

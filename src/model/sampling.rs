@@ -27,12 +27,12 @@ pub struct Sampling {
     pub pixels: usize,
     /// (padded) `segment << 24 | whole index`, −1 where the template is not read: padding, outside the template at
     /// rest. Pixels that do not count are not read either, unless the spectra's resolution carries them to their
-    /// neighbours.
+    /// neighbours, or a window leaves them out.
     pub index: Vec<i32>,
     /// (padded)
     pub fraction: Vec<f32>,
-    /// (pixels) Those that count: read, inside the arm's range, outside masked intervals, and not within reach (by the
-    /// spectra's resolution) of a pixel that the template does not reach.
+    /// (pixels) Those that count: inside the window, read, inside the arm's range, outside masked intervals, and not
+    /// within reach (by the spectra's resolution) of a pixel that the template does not reach.
     pub on: Vec<bool>,
     /// (terms, padded), orthonormal over the used pixels; empty where these do not determine all terms.
     pub basis: Vec<f32>,
@@ -117,7 +117,7 @@ impl Sampling {
             (0..pixels).filter(|&j| !on[j]).for_each(|j| index[j] = -1);
         }
         let raw = basis(arm.continuum, wavelength, low, high);
-        // without it, fewer pixels than terms perhaps, every spectrum has a basis of its own
+        // without it, fewer pixels than terms perhaps, spectra have bases of windows or of their own
         let (basis, Orthonormal { ln_det, condition }) =
             padded_basis(raw, &on, &on).unwrap_or((Vec::new(), Orthonormal::NONE));
         let used = on.iter().filter(|on| **on).count();

@@ -5,7 +5,7 @@
 //! alike has one such basis instead of one per spectrum.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::ModelArm;
 use super::continuum::Orthonormal;
@@ -13,10 +13,10 @@ use super::sampling::{Sampling, padded_basis};
 
 /// A grid is divided into so many parts, between which windows begin and end.
 const PARTS: usize = 32;
-/// Number of windows per grid that are kept for other spectra, the latest ones.
+/// Number of windows per grid that are kept for other spectra, those that were used last.
 const KEPT: usize = 16;
 
-/// The latest windows of a grid.
+/// The windows of a grid that were used last, the latest at the end.
 #[derive(Debug, Default)]
 pub struct Windows(Mutex<Vec<Window>>);
 
@@ -28,11 +28,28 @@ struct Window {
     sampling: Option<Arc<Sampling>>,
 }
 
+impl Windows {
+    /// Returns the windows, for this thread alone.
+    fn lock(&self) -> MutexGuard<'_, Vec<Window>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Moves a window to the end of all, where the latest one is, and returns its sampling; `None` if it is not among them.
+fn find(all: &mut Vec<Window>, pixels: &Range<usize>) -> Option<Option<Arc<Sampling>>> {
+    let place = all.iter().position(|window| window.pixels == *pixels)?;
+    all[place..].rotate_left(1);
+    all.last().map(|window| window.sampling.clone())
+}
+
 impl Sampling {
     /// Returns the sampling of the smallest window of the grid that contains all pixels with `weight`. Its continuum
     /// basis is orthonormal over the window. `None` if the window is the whole grid, or does not determine all terms.
-    /// `wavelength` is the grid's, in Å.
+    /// `wavelength` is the grid's, in Å; without it there is no window.
     pub fn window(&self, arm: &ModelArm, wavelength: &[f64], weight: &[f32]) -> Option<Arc<Sampling>> {
+        if wavelength.len() != self.pixels {
+            return None;
+        }
         let first = weight.iter().position(|w| *w > 0.0)?;
         let last = weight.iter().rposition(|w| *w > 0.0)?;
         let part = self.pixels.div_ceil(PARTS).max(1);
@@ -40,15 +57,14 @@ impl Sampling {
         if !self.on[..pixels.start].contains(&true) && !self.on[pixels.end..].contains(&true) {
             return None;
         }
-        let lock = || self.windows.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = lock().iter().find(|window| window.pixels == pixels) {
-            return known.sampling.clone();
+        if let Some(known) = find(&mut self.windows.lock(), &pixels) {
+            return known;
         }
-        // made without the lock, by several threads perhaps, which make the same
+        // made without the lock, by several threads perhaps, of which all use what the first keeps
         let sampling = self.narrowed(arm, wavelength, &pixels).map(Arc::new);
-        let mut all = lock();
-        if let Some(known) = all.iter().find(|window| window.pixels == pixels) {
-            return known.sampling.clone();
+        let mut all = self.windows.lock();
+        if let Some(known) = find(&mut all, &pixels) {
+            return known;
         }
         if all.len() == KEPT {
             all.remove(0);

@@ -3,8 +3,8 @@
 //! If arms differ in their number of pixels, rows are as long as the next multiple of 512, and pixels beyond the end of
 //! a spectrum have no weight. Forty files of one spectrum thus make one population instead of forty. Spectra with
 //! another continuum basis than their grid's (`model/set_basis.rs`) form groups of their own: one for each window that
-//! many of them use, and one for all others, whose recording has one basis per spectrum. The kernels are the same, and
-//! no bit of a fit depends on the group.
+//! many of them use, and for the others one for each set of arms in which they do, whose recording has one basis per
+//! spectrum. The kernels are the same, and no bit of a fit depends on the group.
 
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ type ArmWindows = Vec<Option<Arc<Sampling>>>;
 
 /// Minimum number of spectra of one window that are fitted apart from others.
 const MIN_TOGETHER: usize = 8;
-/// Minimum share of a batch's spectra that they are, as one in so many.
+/// They are also at least one in so many of the spectra of their shape.
 const ONE_IN: usize = 16;
 
 /// Divides spectra of one layout into groups by their continuum bases. Those of a frequent window are fitted together
@@ -93,7 +93,10 @@ fn by_basis(layout: Vec<ArmLayout>, grids: Arc<[Grids]>, ready: Vec<ReadySpectru
             Some((_, group)) => group.ready.push(one),
             None => {
                 let grids = if window.is_some() { narrowed(&grids, &windows) } else { grids.clone() };
-                all.push((window, Group { layout, grids, ready: vec![one] }));
+                // next to those of its layout, which need the same populations
+                let place =
+                    all.iter().rposition(|(_, group)| group.layout == layout).map_or(all.len(), |last| last + 1);
+                all.insert(place, (window, Group { layout, grids, ready: vec![one] }));
             }
         }
     }

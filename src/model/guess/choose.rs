@@ -10,8 +10,8 @@ const DISTINCT: f64 = 0.17;
 const DISTINCT_VELOCITY: f64 = 60.0;
 const VELOCITY_DISTANCE: f64 = 0.5;
 /// Rule by which templates compete with the best one: if χ² − χ²_best ≤ d (rise + share E). d is a template's distance
-/// from the nearest start, and E is how far the lines of the best template lower χ². The library is coarse: the template
-/// nearest to a minimum may lie that much above it.
+/// from the nearest start, and E is how far the lines of the best template lower χ². The library is coarse: the
+/// template nearest to a minimum may lie that much above it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Competition {
     /// Starts of one spectrum, at most.
@@ -87,7 +87,7 @@ impl Distances {
     }
 
     /// Returns the best candidate and those that compete with it: the more distant, the more its χ² may be higher.
-    /// `candidates` are in the order of their scores. Of several, the one that rises least for its distance comes first.
+    /// `candidates` are in the order of their scores. The one that rises least for its distance comes first.
     pub fn competing(&self, candidates: &[Candidate], rule: Competition, limits: &[Limits]) -> Vec<Candidate> {
         let Some((best, others)) = candidates.split_first() else { return Vec::new() };
         let least = f64::from(best.score);

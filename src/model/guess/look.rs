@@ -50,6 +50,15 @@ impl<'a> Look<'a> {
         self.candidate(template, row, self.allowed.start + at)
     }
 
+    /// Returns the indices of the velocities at which χ² is needed for minima inside the bounds: one more than allowed
+    /// at each end. It is empty if only one velocity is allowed, where there is nothing to look for.
+    pub fn reach(&self) -> Range<usize> {
+        if self.allowed.len() == 1 {
+            return 0..0;
+        }
+        self.allowed.start.saturating_sub(1)..(self.allowed.end + 1).min(self.velocities.len())
+    }
+
     /// Returns a template at all local minima of its χ².
     pub fn minima(&self, template: usize, row: &[f32]) -> Vec<Candidate> {
         let inside = &row[self.allowed.clone()];
@@ -186,5 +195,7 @@ mod tests {
         // at a bound a neighbour outside does not count
         assert_eq!(scores(-50.0, 50.0), [2.0]);
         assert_eq!(scores(-50.0, -50.0), [10.0]);
+        let reach = |lower, upper| Look::new(&VELOCITIES, Some(&within(lower, upper, None))).reach();
+        assert_eq!((reach(-1000.0, 1000.0), reach(-50.0, 0.0), reach(0.0, 0.0)), (0..5, 0..4, 0..0));
     }
 }

@@ -4,9 +4,9 @@
 //! A template's χ² at a shift is const + Σ s² l² − 2 Σ s (D − s) l, with s = weight · continuum and l = template / its
 //! continuum − 1: two cross-correlations. The library's l and l² are replaced by sixteen principal components in bins
 //! twice as wide as the lines allow, which makes them cheap. The best eighth is then judged as a fit would judge it, in
-//! bins that suit the lines and with a continuum of its own (`refit.rs`). Where little of a spectrum counts, or its lines
-//! say little (`effort.rs`), all templates are judged so, and the best at all velocities. Those that compete become
-//! starts (`choose.rs`), after a closer look at five velocities and the parabola between them.
+//! bins that suit the lines and with a continuum of its own (`refit.rs`). Where little of a spectrum counts, or its
+//! lines say little (`effort.rs`), all templates are judged so, and the best at all velocities. Those that compete
+//! become starts (`choose.rs`), after a closer look at five velocities and the parabola between them.
 
 mod bins;
 mod choose;
@@ -177,20 +177,28 @@ impl FirstGuess {
         (near, far)
     }
 
-    /// Judges the best templates among sorted candidates at all coarse velocities, and returns each at the local minima.
-    /// The continuum that was fitted without lines hides wide lines, so that a template may fit best at another velocity
-    /// than with that continuum.
+    /// Judges the best templates among sorted candidates at all coarse velocities inside the bounds, and returns each
+    /// at the local minima. The continuum that was fitted without lines hides wide lines, so that a template may fit
+    /// best at another velocity than with that continuum.
     fn at_all_velocities(&self, sorted: &[Candidate], look: &Look, arms: &[Refit]) -> Vec<Candidate> {
+        let reach = look.reach();
+        if reach.is_empty() {
+            return Vec::new();
+        }
         let templates: Vec<usize> = sorted.iter().take(RESCANNED).map(|candidate| candidate.template).collect();
+        let velocities = &self.coarse[reach.clone()];
         let at =
-            |&template: &usize| self.coarse.iter().map(move |&velocity| Candidate { template, velocity, score: 0.0 });
+            |&template: &usize| velocities.iter().map(move |&velocity| Candidate { template, velocity, score: 0.0 });
         let mut all: Vec<Candidate> = templates.iter().flat_map(at).collect();
         judge(arms, &mut all);
         let mut minima = Vec::new();
-        for (template, candidates) in templates.iter().zip(all.chunks_exact(self.coarse.len())) {
-            let row: Vec<f32> = candidates.iter().map(|candidate| candidate.score).collect();
+        let mut row = vec![f32::NAN; self.coarse.len()];
+        for (template, candidates) in templates.iter().zip(all.chunks_exact(reach.len())) {
+            row[reach.clone()].iter_mut().zip(candidates).for_each(|(score, one)| *score = one.score);
             minima.append(&mut look.minima(*template, &row));
         }
+        // between the coarse velocities
+        judge(arms, &mut minima);
         minima
     }
 

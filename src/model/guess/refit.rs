@@ -48,7 +48,8 @@ pub struct Arm<'a> {
 pub struct Refit<'a> {
     units: Vec<InUnit<'a>>,
     terms: usize,
-    marginalise: bool,
+    /// ln det A of a template without lines, if the fit marginalises over the continuum.
+    ln_det: Option<f64>,
 }
 
 /// What a refit reads in one unit.
@@ -63,7 +64,8 @@ struct InUnit<'a> {
 }
 
 impl<'a> Refit<'a> {
-    /// Prepares the refit of an arm's continuum. If the fit marginalises over the continuum, scores contain ln det A.
+    /// Prepares the refit of an arm's continuum. If the fit marginalises over the continuum, scores contain ln det A,
+    /// less that of a template without lines.
     pub fn new(arm: Arm<'a>, marginalise: bool) -> Refit<'a> {
         let terms = arm.prepared.rank;
         let units = arm.units.iter().zip(arm.signals).filter(|(unit, _)| unit.arm == arm.place);
@@ -73,11 +75,15 @@ impl<'a> Refit<'a> {
             let [terms, products] = terms_in(unit, arm, wide);
             InUnit { unit, wide, signals, terms, products }
         });
-        Refit { units: units.collect(), terms, marginalise }
+        // the basis times the transform is orthonormal under the weights
+        let stride = arm.prepared.continuum.len() + 1;
+        let diagonal = arm.prepared.transform.iter().step_by(stride).take(terms);
+        let ln_det = marginalise.then(|| -2.0 * diagonal.map(|x| f64::from(*x).ln()).sum::<f64>());
+        Refit { units: units.collect(), terms, ln_det }
     }
 
     /// Adds the arm's χ² with the continuum refitted to each candidate's template to the candidates' scores, and, if
-    /// marginalised, ln det A.
+    /// marginalised, ln det A less that of a template without lines.
     pub fn add_scores(&self, candidates: &mut [Candidate]) {
         candidates.chunks_mut(TOGETHER).for_each(|some| self.add_scores_of_few(some));
     }
@@ -96,8 +102,8 @@ impl<'a> Refit<'a> {
             let packed = &Packed::transposed(&of_squares, columns, wide.bins);
             MatrixProduct { input: products, packed, output: &mut normal, accumulate: true }.run();
         }
-        let (slopes, normal, marginalise) = (&slopes, &normal, self.marginalise);
-        pulp::Arch::new().dispatch(Correct { slopes, normal, terms, columns, candidates, marginalise });
+        let (slopes, normal, ln_det) = (&slopes, &normal, self.ln_det);
+        pulp::Arch::new().dispatch(Correct { slopes, normal, terms, columns, candidates, ln_det });
     }
 }
 
@@ -221,7 +227,7 @@ struct Correct<'a> {
     terms: usize,
     columns: usize,
     candidates: &'a mut [Candidate],
-    marginalise: bool,
+    ln_det: Option<f64>,
 }
 
 type Lanes = [f64; LANES];
@@ -231,7 +237,7 @@ impl WithSimd for Correct<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Correct { slopes, normal, terms, columns, candidates, marginalise } = self;
+        let Correct { slopes, normal, terms, columns, candidates, ln_det } = self;
         let mut factor = vec![[0.0; LANES]; packed_length(terms)];
         let (mut inverse, mut solved) = (vec![[0.0; LANES]; terms], vec![[0.0; LANES]; terms]);
         for (k, eight) in candidates.chunks_mut(LANES).enumerate() {
@@ -262,7 +268,7 @@ impl WithSimd for Correct<'_> {
                 }
             }
             for ((candidate, gain), det) in eight.iter_mut().zip(gain).zip(det) {
-                candidate.score += (gain + if marginalise { det.ln() } else { 0.0 }) as f32;
+                candidate.score += (gain + ln_det.map_or(0.0, |without_lines| det.ln() - without_lines)) as f32;
             }
         }
     }
