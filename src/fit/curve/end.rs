@@ -9,9 +9,11 @@ use crate::solver::{Estimator, Status};
 /// Most descents from a point where a fit did not converge.
 const DESCENTS: usize = 20;
 /// Message of a fit whose model is stationary and yet not at a minimum.
-const SADDLE: &str = "a parameter has no effect where the fit ended, and lowers the cost beside it: start elsewhere";
+const SADDLE: &str = "parameters have no effect, or all the same, where the fit ended, and lower the cost beside it: start \
+                      elsewhere";
 /// Message of a fit none of whose steps was accepted.
-const NOT_MOVED: &str = "no step from the start lowered the cost: do the derivatives fit the model (check_jacobian)?";
+pub(super) const NOT_MOVED: &str =
+    "no step from the start lowered the cost: do the derivatives fit the model (check_jacobian)?";
 /// Message of a fit from which descents have not arrived at a minimum.
 const DESCENDING: &str = "the cost still falls after Gauss-Newton steps from where the fit ended: start elsewhere";
 /// Message of a simplex that ended above a minimum.
@@ -40,20 +42,14 @@ impl CurveRun {
     pub(super) fn judge_end(&self, problem: &Problem, fit: &mut CurveFit, rows: &mut Rows) -> Vec<usize> {
         // with polish the host fits again what a GPU has not brought to an end
         if self.polish && self.device.inner.runs_wgsl() {
-            if fit.status.is_success() && self.is_above_minimum(problem, fit, rows) {
-                (fit.status, fit.message) = (Status::Stalled, ABOVE.into());
+            if let Some(why) = self.why_no_minimum(problem, fit, rows) {
+                (fit.status, fit.message) = (Status::Stalled, why.into());
             }
             return Vec::new();
         }
         if fit.status.is_success() {
-            if problem.lower_beside(rows, &fit.parameters).is_some() {
-                fit.message = SADDLE.into();
-            } else if self.is_above_minimum(problem, fit, rows) {
-                fit.message = ABOVE.into();
-            } else {
-                return Vec::new();
-            }
-            fit.status = Status::Stalled;
+            let Some(why) = self.why_no_minimum(problem, fit, rows) else { return Vec::new() };
+            (fit.status, fit.message) = (Status::Stalled, why.into());
         }
         if !matches!(fit.status, Status::Stalled | Status::MaxRounds | Status::Singular) {
             return Vec::new();
@@ -91,6 +87,16 @@ impl CurveRun {
             fit.message = DESCENDING.into();
         }
         Vec::new()
+    }
+
+    /// Returns the message of a success that is no minimum; `None` if it may be one.
+    fn why_no_minimum(&self, problem: &Problem, fit: &CurveFit, rows: &Rows) -> Option<&'static str> {
+        if !fit.status.is_success() {
+            return None;
+        }
+        let is_saddle = problem.lower_beside(rows, &fit.parameters).is_some();
+        let is_above = || self.is_above_minimum(problem, fit, rows);
+        if is_saddle { Some(SADDLE) } else { is_above().then_some(ABOVE) }
     }
 
     /// Returns whether a simplex ended where a step along the derivatives lowers the cost by more than its tolerance.

@@ -120,8 +120,9 @@ impl CurveRun {
                 continue;
             }
             let outcomes = passes.solve(some, watch)?;
-            let fits: Vec<CurveFit> =
+            let mut fits: Vec<CurveFit> =
                 some.par_iter().zip(&outcomes).map(|(curve, outcome)| self.finish(curve, outcome)).collect();
+            self.begin_again(&mut passes, some, &mut fits, watch)?;
             for ((curve, fit), failed) in some.iter().zip(fits).zip(failed) {
                 // f64 may find a minimum where f32 does not
                 let is_open = !fit.status.is_success() || self.has_poorly_determined(curve, &fit);

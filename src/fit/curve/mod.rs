@@ -9,6 +9,7 @@
 
 mod begin;
 mod check;
+mod coincident;
 mod columns;
 mod data;
 mod end;
@@ -26,6 +27,7 @@ mod report;
 mod result;
 mod run;
 mod search;
+mod second_start;
 mod settings;
 mod sizes;
 mod sound;

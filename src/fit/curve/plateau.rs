@@ -24,6 +24,12 @@ pub(super) enum Neighbourhood {
     Unknown,
 }
 
+/// A point of lower cost.
+pub(super) struct Lower {
+    pub parameters: Vec<f64>,
+    pub cost: f64,
+}
+
 impl Problem<'_> {
     /// Looks around a point where a solver did not converge: finds a lower cost, or else a minimum and its undetermined
     /// parameters.
@@ -62,7 +68,7 @@ impl Problem<'_> {
             return Neighbourhood::Lower(lower);
         }
         // 3. Each parameter by itself: this needs no derivatives, but creeps along a valley.
-        if let Some(lower) = along_axes() {
+        if let Some(lower) = along_axes().or_else(|| self.lower_beside(rows, parameters)) {
             return Neighbourhood::Lower(lower);
         }
         Neighbourhood::Minimum(runaways.into_iter().chain(idle).collect())
@@ -116,22 +122,25 @@ impl Problem<'_> {
         if short.is_empty() { far } else { short }
     }
 
-    /// Returns a point of lower cost beside one where some parameters have no effect: along their axes, and along the
-    /// diagonals of two axes.
+    /// Returns a point of lower cost beside one where some parameters have no effect or act alike: along the axes of the
+    /// former and the diagonals of two of these axes, or as [`lowest_where_alike`](Self::lowest_where_alike) finds it.
     pub fn lower_beside(&self, rows: &Rows, parameters: &[f64]) -> Option<Vec<f64>> {
         let idle = self.idle(rows, &self.inside(parameters));
         let pairs = idle.iter().enumerate().flat_map(|(i, &p)| idle[..i].iter().map(move |&q| [p, q]));
         let mut steps = pairs.flat_map(|pair| AXIS_STEPS.map(|share| (pair, share)));
         let along_diagonals =
             || steps.find_map(|(pair, share)| self.lower_along_diagonals(rows.cost(), parameters, pair, share));
-        self.lower_along_axes(rows.cost(), parameters, &idle).or_else(along_diagonals)
+        let lower = self.lower_along_axes(rows.cost(), parameters, &idle).or_else(along_diagonals);
+        lower.or_else(|| self.lowest_where_alike(rows, parameters))
     }
 
     /// Returns a lower point along one of the two diagonals of a pair of axes, at a `share` of the parameters' sizes.
     fn lower_along_diagonals(&self, cost: f64, parameters: &[f64], pair: [usize; 2], share: f64) -> Option<Vec<f64>> {
         let [d, e] = pair.map(|p| share * self.size(parameters, p));
         let mut steps = [[d, e], [d, -e]].into_iter();
-        steps.find_map(|changes| self.lower_by(cost, parameters, Step { parameters: &pair, changes: &changes }, 1.0))
+        let lower =
+            |changes: [f64; 2]| self.lower_by(cost, parameters, Step { parameters: &pair, changes: &changes }, 1.0);
+        steps.find_map(lower).map(|lower| lower.parameters)
     }
 
     /// Returns the first point of lower cost at steps along the axes of some parameters, one at a time; `None` if there
@@ -139,11 +148,12 @@ impl Problem<'_> {
     fn lower_along_axes(&self, cost: f64, parameters: &[f64], some: &[usize]) -> Option<Vec<f64>> {
         let steps = some.iter().flat_map(|&p| AXIS_STEPS.into_iter().flat_map(move |share| [(p, share), (p, -share)]));
         let mut trials = steps.map(|(p, share)| (p, share * self.size(parameters, p)));
-        trials.find_map(|(p, d)| self.lower_by(cost, parameters, Step { parameters: &[p], changes: &[d] }, 1.0))
+        let lower = |(p, d)| self.lower_by(cost, parameters, Step { parameters: &[p], changes: &[d] }, 1.0);
+        trials.find_map(lower).map(|lower| lower.parameters)
     }
 
     /// Returns the larger of a parameter's magnitude and its unit, by which steps are measured.
-    fn size(&self, parameters: &[f64], p: usize) -> f64 {
+    pub fn size(&self, parameters: &[f64], p: usize) -> f64 {
         parameters[p].abs().max(self.curve.scale[p])
     }
 
@@ -160,15 +170,17 @@ impl Problem<'_> {
     /// Returns the first point of a cost below this one at fractions of a step, from the whole down; `None` if there is
     /// none.
     fn lower_along(&self, cost: f64, parameters: &[f64], step: Step) -> Option<Vec<f64>> {
-        (0..TRIALS).find_map(|k| self.lower_by(cost, parameters, step, 0.25_f64.powi(k)))
+        let lower = |k: i32| self.lower_by(cost, parameters, step, 0.25_f64.powi(k));
+        (0..TRIALS).find_map(lower).map(|lower| lower.parameters)
     }
 
     /// Returns the point at `share` of a step, clamped to the bounds, if its cost is lower than `cost`; else `None`.
-    fn lower_by(&self, cost: f64, parameters: &[f64], step: Step, share: f64) -> Option<Vec<f64>> {
+    pub fn lower_by(&self, cost: f64, parameters: &[f64], step: Step, share: f64) -> Option<Lower> {
         let mut trial = parameters.to_vec();
         for (&p, d) in step.parameters.iter().zip(step.changes) {
             trial[p] = (trial[p] + share * d).clamp(self.curve.lower[p], self.curve.upper[p]);
         }
-        self.cost(&trial).is_some_and(|found| found < cost * (1.0 - LEAST_GAIN)).then_some(trial)
+        let found = self.cost(&trial).filter(|found| *found < cost * (1.0 - LEAST_GAIN))?;
+        Some(Lower { parameters: trial, cost: found })
     }
 }

@@ -76,6 +76,12 @@ impl Rows {
         self.jacobian.column_iter().map(|column| column.norm_squared())
     }
 
+    /// Returns the products c_p·c_p, c_p·c_q and c_q·c_q of two of the Jacobian's columns.
+    pub fn products(&self, [p, q]: [usize; 2]) -> [f64; 3] {
+        let [p, q] = [p, q].map(|k| self.jacobian.column(k));
+        [p.dot(&p), p.dot(&q), q.dot(&q)]
+    }
+
     /// Returns the Gauss–Newton step of some parameters, one change each; `None` when a direction is undetermined.
     pub fn step(&self, some: &[usize], parameters: &[f64]) -> Option<Vec<f64>> {
         let (delta, ..) = Factors::new(&self.jacobian, some)?.step(&self.residual, &self.gradient, parameters)?;
