@@ -144,6 +144,26 @@ fn what_is_not_defined_is_a_status_or_a_rejected_step() {
     }
 }
 
+/// The derivatives of a logistic function multiply numbers beyond f64's range where its values are 0. There differences
+/// take their place, as long as the model is smooth and no parameter is 0.
+#[test]
+fn derivatives_that_overflow_are_differences() {
+    let slopes = |text: &str, x: f64, parameters: &[f64]| {
+        CurveModel::from(Formula::parse(text).unwrap()).linearise(&[x], parameters).unwrap()
+    };
+    // y = exp(705)^(-0.002) = exp(-1.41), and dy/dw = -g y (x - m) / w^2
+    let found = slopes("a/(1 + exp(-(x - m)/w))^g", 0.0, &[1.0, 7.05, 0.01, 0.002]);
+    let y = (-0.002 * 705.0_f64).exp();
+    let expected = [y, y, -0.2 * y, 141.0 * y, -705.0 * y];
+    let is_close = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-6 * b.abs();
+    assert!(found.iter().zip(&expected).all(is_close), "{found:?} {expected:?}");
+    // far below everything is 0
+    assert_eq!(slopes("1/(1 + exp(-(x - m)/w))", 0.0, &[50.0, 0.01]), [0.0; 3]);
+    // steep at the parameter, not too large
+    assert!(!slopes("sqrt(abs(a - 1))*x", 1.0, &[1.0])[1].is_finite());
+    assert!(!slopes("exp(-(x/s)^2)", 1.0, &[0.0])[1].is_finite());
+}
+
 #[test]
 fn what_is_not_finite_at_the_start_is_named() {
     let x: Vec<f64> = (1..=9).map(f64::from).collect();

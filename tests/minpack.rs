@@ -50,8 +50,7 @@ fn a_stationary_point_is_no_success_where_a_step_beside_it_lowers_the_cost() {
     }
 }
 
-/// Draws a true sum of two exponentials at 50 points, with noise as large as the curve's scatter, and a start that is 20
-/// to 50 % off.
+/// Draws a sum of two exponentials, with noise as large as the curve's scatter, and a start that is 20 to 50 % off.
 fn noisy_decay(random: &mut Random, x: &[f64]) -> (Vec<f64>, [f64; 4]) {
     let mut between = |low: f64, high: f64| low + (high - low) * random.uniform();
     let truth = [between(1.0, 5.0), between(0.1, 0.5), between(1.0, 5.0), between(1.0, 4.0)];

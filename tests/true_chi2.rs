@@ -4,9 +4,8 @@ use popfit::Device;
 use popfit_testing::fits::gpu;
 use popfit_testing::regressions::{NOISES, REGRESSIONS, Regression, Route, Sample};
 
-/// Least share of successes of any model. Of the five-parameter logistic at the largest noise 0.87 succeed, where scipy
-/// reports all.
-const LEAST: f64 = 0.85;
+/// Least share of successes of any model.
+const LEAST: f64 = 0.9;
 
 /// Fits `curves` curves of every model and noise; every success has its own χ².
 fn check(regressions: impl IntoIterator<Item = &'static Regression>, route: Route, device: &Device, curves: usize) {

@@ -7,6 +7,8 @@ use crate::recording::CustomInput;
 const STEP: f64 = 6e-6;
 /// Smallest size of a parameter for a step, in its units: near zero its own size says nothing.
 const SMALLEST: f64 = 0.01;
+/// Largest relative difference between the slopes to two points where a model is smooth.
+const SMOOTH: f64 = 0.1;
 
 /// Finite-difference stencil of one parameter: three points of the parabola whose slope at the parameter itself is the
 /// derivative.
@@ -48,25 +50,16 @@ pub(super) fn linearise(
     input: &CustomInput,
     rows: &mut [f64],
 ) -> Result<(), Failure> {
-    let CustomInput { x, parameters, limits, .. } = *input;
+    let CustomInput { x, parameters, .. } = *input;
     let points = rows.len() / (1 + parameters.len());
     let (value, derivatives) = rows.split_at_mut(points);
     model.try_values(context, x, parameters, value)?;
-    let (mut moved, mut at) = (parameters.to_vec(), [vec![0.0; points], vec![0.0; points]]);
+    let mut at = [vec![0.0; points], vec![0.0; points]];
     for (p, row) in derivatives.chunks_exact_mut(points.max(1)).enumerate() {
-        let (scale, lower, upper) = match limits {
-            Some(limits) => (limits.scale[p], limits.lower[p], limits.upper[p]),
-            None => (parameters[p].abs().max(1.0), f64::NEG_INFINITY, f64::INFINITY),
-        };
-        let Some(Stencil { offsets, weights, own }) = Stencil::new(parameters[p], scale, lower, upper) else {
+        let Some(Stencil { offsets, weights, own }) = values_beside(model, context, input, p, &mut at)? else {
             row.fill(0.0);
             continue;
         };
-        for (offset, values) in offsets.iter().zip(&mut at) {
-            moved[p] = (parameters[p] + offset).clamp(lower, upper);
-            model.try_values(context, x, &moved, values)?;
-        }
-        moved[p] = parameters[p];
         for (j, slope) in row.iter_mut().enumerate() {
             let (first, second) = (at[0][j], at[1][j]);
             *slope = match (first.is_finite(), second.is_finite()) {
@@ -77,6 +70,58 @@ pub(super) fn linearise(
         }
     }
     Ok(())
+}
+
+/// Replaces derivatives in `rows` (1 + P, n) that are not finite by differences where the values are finite and the
+/// model is smooth: the slopes to both points of the stencil are alike.
+pub(super) fn replace_overflows(
+    model: &dyn Model,
+    context: &Context,
+    input: &CustomInput,
+    rows: &mut [f64],
+) -> Result<(), Failure> {
+    let points = rows.len() / (1 + input.parameters.len());
+    let (value, derivatives) = rows.split_at_mut(points);
+    let mut at = [vec![0.0; points], vec![0.0; points]];
+    for (p, row) in derivatives.chunks_exact_mut(points.max(1)).enumerate() {
+        if row.iter().all(|slope| slope.is_finite()) {
+            continue;
+        }
+        let Some(Stencil { offsets, weights, own }) = values_beside(model, context, input, p, &mut at)? else {
+            continue;
+        };
+        for (j, slope) in row.iter_mut().enumerate().filter(|(_, slope)| !slope.is_finite()) {
+            let slopes = [0, 1].map(|k| (at[k][j] - value[j]) / offsets[k]);
+            let largest = slopes[0].abs().max(slopes[1].abs());
+            if (slopes[0] - slopes[1]).abs() <= SMOOTH * largest {
+                *slope = weights[0] * at[0][j] + weights[1] * at[1][j] + own * value[j];
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Computes the values at the two points of parameter `p`'s stencil, each (n), and returns the stencil; `None` if its
+/// bounds leave no room for one.
+fn values_beside(
+    model: &dyn Model,
+    context: &Context,
+    input: &CustomInput,
+    p: usize,
+    at: &mut [Vec<f64>; 2],
+) -> Result<Option<Stencil>, Failure> {
+    let CustomInput { x, parameters, limits, .. } = *input;
+    let (scale, lower, upper) = match limits {
+        Some(limits) => (limits.scale[p], limits.lower[p], limits.upper[p]),
+        None => (parameters[p].abs().max(1.0), f64::NEG_INFINITY, f64::INFINITY),
+    };
+    let stencil = Stencil::new(parameters[p], scale, lower, upper);
+    let mut moved = parameters.to_vec();
+    for (offset, values) in stencil.iter().flat_map(|stencil| stencil.offsets).zip(at) {
+        moved[p] = (parameters[p] + offset).clamp(lower, upper);
+        model.try_values(context, x, &moved, values)?;
+    }
+    Ok(stencil)
 }
 
 #[cfg(test)]

@@ -176,7 +176,8 @@ impl CurveModel {
         let model = self.rust.as_deref()?;
         let rows = if derivatives { 1 + self.parameters.len() } else { 1 };
         let mut output = vec![f64::NAN; rows * (input.x.len() / self.predictors.len())];
-        Evaluation { model, differences: self.differences, derivatives, failures }.fill(input, &mut output);
+        let (differences, is_formula) = (self.differences, self.formula.is_some());
+        Evaluation { model, differences, is_formula, derivatives, failures }.fill(input, &mut output);
         Some(output)
     }
 
@@ -185,9 +186,10 @@ impl CurveModel {
     pub(crate) fn code(&self, derivatives: bool, failures: Arc<Failures>) -> Code {
         let rust: CustomFunction = match self.rust.clone() {
             Some(model) => {
-                let differences = self.differences;
+                let (differences, is_formula) = (self.differences, self.formula.is_some());
                 Arc::new(move |input, output| {
-                    Evaluation { model: &*model, differences, derivatives, failures: &failures }.fill(input, output);
+                    let (model, failures) = (&*model, &*failures);
+                    Evaluation { model, differences, is_formula, derivatives, failures }.fill(input, output);
                 })
             }
             // never called, because `device_fault` has refused the CPU
@@ -258,6 +260,7 @@ impl CurveModel {
 struct Evaluation<'a> {
     model: &'a dyn Model,
     differences: bool,
+    is_formula: bool,
     derivatives: bool,
     failures: &'a Failures,
 }
@@ -284,7 +287,12 @@ impl Evaluation<'_> {
             return self.model.try_values(&context, x, parameters, output);
         }
         if self.differences || !self.model.try_linearise(&context, x, parameters, output)? {
-            differences::linearise(self.model, &context, input, output)?;
+            return differences::linearise(self.model, &context, input, output);
+        }
+        // A factor of a derivative may be beyond f64's range where the value is not. At a parameter of 0 the formula is
+        // rather singular, and that is for its user to know.
+        if self.is_formula && !output.iter().all(|x| x.is_finite()) && !parameters.contains(&0.0) {
+            differences::replace_overflows(self.model, &context, input, output)?;
         }
         Ok(())
     }

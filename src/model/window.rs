@@ -36,7 +36,7 @@ impl Windows {
 }
 
 /// Moves a window to the end of all, where the latest one is, and returns its sampling; `None` if it is not among them.
-fn find(all: &mut Vec<Window>, pixels: &Range<usize>) -> Option<Option<Arc<Sampling>>> {
+fn find(all: &mut [Window], pixels: &Range<usize>) -> Option<Option<Arc<Sampling>>> {
     let place = all.iter().position(|window| window.pixels == *pixels)?;
     all[place..].rotate_left(1);
     all.last().map(|window| window.sampling.clone())

@@ -2,8 +2,8 @@
 //!
 //! Let columns p and q of the Jacobian be parallel, c_q = r c_p. Along the null direction (δ_p, δ_q) = (−r, 1) t the
 //! model does not change to first order, and every solver that follows the Jacobian stays where it is. To second order
-//! it does: a e^(−k x) + b e^(−q x) at k = q becomes ½ a b (a + b) t² x² e^(−k x) larger. Only one sign of a b lowers
-//! the cost, and the other pair, a and b, may be moved along its own null direction until that sign is right.
+//! it does: a e^(−k x) + b e^(−q x) at k = q becomes ½ (b / a) (a + b) t² x² e^(−k x) larger. Only one sign of b / a
+//! lowers the cost, and the other pair, a and b, may be moved along its own null direction until that sign is right.
 
 use super::plateau::Lower;
 use super::polish::{Problem, Rows, Step};
@@ -38,6 +38,10 @@ impl Problem<'_> {
     /// Returns the lowest point that is found beside one where pairs of parameters act alike; `None` if none is lower.
     pub fn lowest_where_alike(&self, rows: &Rows, parameters: &[f64]) -> Option<Vec<f64>> {
         let pairs = self.alike(rows, parameters);
+        // differences of costs at rounding level mean nothing
+        if pairs.is_empty() || self.is_rounding(rows, false) {
+            return None;
+        }
         let here = pairs.iter().flat_map(|pair| self.lower_along_null(rows.cost(), parameters, *pair));
         let has_other = |pair: &&Pair| pairs.iter().any(|other| other.is_apart_from(**pair));
         let moved = |pair: &Pair| SHARES.into_iter().map(|share| (*pair, share)).collect::<Vec<_>>();

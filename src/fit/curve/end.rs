@@ -9,8 +9,7 @@ use crate::solver::{Estimator, Status};
 /// Most descents from a point where a fit did not converge.
 const DESCENTS: usize = 20;
 /// Message of a fit whose model is stationary and yet not at a minimum.
-const SADDLE: &str = "parameters have no effect, or all the same, where the fit ended, and lower the cost beside it: start \
-                      elsewhere";
+const SADDLE: &str = "parameters that act alike, or not at all, lower the cost beside the end: start elsewhere";
 /// Message of a fit none of whose steps was accepted.
 pub(super) const NOT_MOVED: &str =
     "no step from the start lowered the cost: do the derivatives fit the model (check_jacobian)?";

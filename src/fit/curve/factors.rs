@@ -12,6 +12,8 @@ const INDEPENDENT: f64 = 1e-3;
 const RANK: f64 = 1e-14;
 /// A parameter with more than this share of a lost direction is undetermined.
 const SHARE: f64 = 1e-3;
+/// Dampings of steps where columns are nearly dependent.
+const DAMPINGS: [f64; 6] = [1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2];
 
 /// Factors of J over the free parameters.
 pub(super) struct Factors {
@@ -101,6 +103,21 @@ impl Factors {
         let size = pairs.map(|(&p, s)| (s * parameters[p]).powi(2)).sum::<f64>().sqrt();
         delta.iter_mut().zip(&self.scale).for_each(|(d, s)| *d /= s);
         delta.iter().all(|d| d.is_finite()).then_some((delta, length, size))
+    }
+
+    /// Returns damped steps, (JᵀJ + μ s² D)⁻¹ Jᵀr with D = diag JᵀJ and s the largest singular value, for a few μ, if
+    /// columns are nearly dependent; none otherwise.
+    pub fn damped_steps(&self, residual: &DVector<f64>) -> Vec<Vec<f64>> {
+        let Kind::Orthogonal(o) = &self.kind else { return Vec::new() };
+        let largest = o.singular.max();
+        let along = o.u.tr_mul(&o.q.tr_mul(residual));
+        let step = |damping: f64| {
+            let share = |(part, s): (&f64, &f64)| part * s / (s * s + damping * largest * largest);
+            let delta = o.v_t.tr_mul(&DVector::from_iterator(along.len(), along.iter().zip(&o.singular).map(share)));
+            delta.iter().zip(&self.scale).map(|(d, scale)| d / scale).collect::<Vec<f64>>()
+        };
+        let steps = DAMPINGS.into_iter().map(step);
+        steps.filter(|step| step.iter().all(|d| d.is_finite())).collect()
     }
 
     /// Returns (JᵀJ)⁻¹ of all `count` parameters, row by row: 0 for those that are not free, NaN for undetermined ones.

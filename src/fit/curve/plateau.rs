@@ -36,9 +36,9 @@ impl Problem<'_> {
     ///
     /// At a minimum nothing lowers the cost by more than 1e-8 of it: neither the Gauss–Newton step, of all parameters
     /// or without those that run away, nor the gradient over the squared columns of the Jacobian, each at 15 lengths,
-    /// nor a step along an axis. Where parameters run to infinity the Gauss–Newton step stays as long as they are, and
-    /// gains nothing: with residuals r₀ + a e^(−θ) both Jᵀr and JᵀJ vanish, and the reduction that it promises,
-    /// (Jᵀr)²/JᵀJ, does not.
+    /// nor, where columns are nearly dependent, a damped step, nor a step along an axis or to where parameters that act
+    /// alike part. Where parameters run to infinity the Gauss–Newton step stays as long as they are, and gains nothing:
+    /// with residuals r₀ + a e^(−θ) both Jᵀr and JᵀJ vanish, and the reduction that it promises, (Jᵀr)²/JᵀJ, does not.
     pub fn look_around(&self, rows: &Rows, parameters: &[f64]) -> Neighbourhood {
         let movable = self.movable(rows, parameters);
         let idle = self.idle(rows, &movable);
@@ -48,16 +48,12 @@ impl Problem<'_> {
             let lower = along_axes().or_else(|| self.lower_beside(rows, parameters));
             return lower.map_or(Neighbourhood::Minimum(idle), Neighbourhood::Lower);
         }
-        // 1. All parameters that act, by the Gauss–Newton step and by the gradient.
+        // 1. All parameters that act, by the Gauss–Newton step, by the gradient and by damped steps.
         let Some(shortest) = rows.least_step(&acting, parameters) else {
             return along_axes().map_or(Neighbourhood::Unknown, Neighbourhood::Lower);
         };
-        let squares: Vec<f64> = rows.squares().collect();
-        let descent: Vec<f64> = acting.iter().map(|&p| rows.gradient[p] / squares[p]).collect();
-        for changes in [&shortest, &descent] {
-            if let Some(lower) = self.lower_along(rows.cost(), parameters, Step { parameters: &acting, changes }) {
-                return Neighbourhood::Lower(lower);
-            }
+        if let Some(lower) = self.lower_by_steps(rows.cost(), rows, parameters, &acting, &shortest) {
+            return Neighbourhood::Lower(lower);
         }
         // 2. The parameters that stay where they are, by themselves.
         let runaways = self.runaways(rows, parameters, Step { parameters: &acting, changes: &shortest });
@@ -75,18 +71,34 @@ impl Problem<'_> {
     }
 
     /// Returns whether the cost falls by more than `gain`, which is positive, at fractions of the Gauss–Newton step or
-    /// of the gradient over the squared columns of the Jacobian; false without an evaluation if the Gauss–Newton step
-    /// promises no more than `gain`.
+    /// of the gradient over the squared columns of the Jacobian, or by a damped step; false without an evaluation if the
+    /// Gauss–Newton step promises no more than `gain`.
     pub fn falls_by(&self, gain: f64, rows: &Rows, parameters: &[f64]) -> bool {
         let mut acting = self.movable(rows, parameters);
         let idle = self.idle(rows, &acting);
         acting.retain(|p| !idle.contains(p));
         let Some(shortest) = rows.least_step(&acting, parameters) else { return false };
         let promise: f64 = acting.iter().zip(&shortest).map(|(&p, d)| rows.gradient[p] * d).sum();
+        promise > gain && self.lower_by_steps(rows.cost() - gain, rows, parameters, &acting, &shortest).is_some()
+    }
+
+    /// Returns a point of a cost below this one that a step of the `acting` parameters leads to: the `shortest`
+    /// Gauss–Newton step, the gradient over the squared columns of the Jacobian, each at 15 lengths, or a damped step.
+    fn lower_by_steps(
+        &self,
+        cost: f64,
+        rows: &Rows,
+        parameters: &[f64],
+        acting: &[usize],
+        shortest: &[f64],
+    ) -> Option<Vec<f64>> {
         let squares: Vec<f64> = rows.squares().collect();
         let descent: Vec<f64> = acting.iter().map(|&p| rows.gradient[p] / squares[p]).collect();
-        let mut steps = [&shortest, &descent].into_iter().map(|changes| Step { parameters: &acting, changes });
-        promise > gain && steps.any(|step| self.lower_along(rows.cost() - gain, parameters, step).is_some())
+        let along = |changes: &[f64]| self.lower_along(cost, parameters, Step { parameters: acting, changes });
+        let by =
+            |changes: Vec<f64>| self.lower_by(cost, parameters, Step { parameters: acting, changes: &changes }, 1.0);
+        let damped = || rows.damped_steps(acting).into_iter().find_map(by).map(|lower| lower.parameters);
+        along(shortest).or_else(|| along(&descent)).or_else(damped)
     }
 
     /// Returns the first point that is lower and has finite derivatives, with its rows: `point` itself, or one ever
@@ -122,8 +134,8 @@ impl Problem<'_> {
         if short.is_empty() { far } else { short }
     }
 
-    /// Returns a point of lower cost beside one where some parameters have no effect or act alike: along the axes of the
-    /// former and the diagonals of two of these axes, or as [`lowest_where_alike`](Self::lowest_where_alike) finds it.
+    /// Returns a point of lower cost beside one where some parameters have no effect or act alike: along the axes of
+    /// the former and the diagonals of two of these axes, or as [`lowest_where_alike`](Self::lowest_where_alike) does.
     pub fn lower_beside(&self, rows: &Rows, parameters: &[f64]) -> Option<Vec<f64>> {
         let idle = self.idle(rows, &self.inside(parameters));
         let pairs = idle.iter().enumerate().flat_map(|(i, &p)| idle[..i].iter().map(move |&q| [p, q]));

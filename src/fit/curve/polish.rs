@@ -95,6 +95,11 @@ impl Rows {
         Some(delta.as_slice().to_vec())
     }
 
+    /// Returns damped steps of some parameters, one change each, if their columns are nearly dependent; none otherwise.
+    pub fn damped_steps(&self, some: &[usize]) -> Vec<Vec<f64>> {
+        Factors::new(&self.jacobian, some).map_or(Vec::new(), |factors| factors.damped_steps(&self.residual))
+    }
+
     /// Factorises the Jacobian (unless residuals are plain, the expected one) of the `free` parameters, for their
     /// covariance; `None` as for [`Factors::new`].
     fn information(&self, free: &[usize]) -> Option<Factors> {
