@@ -12,6 +12,7 @@ const SMOOTH: f64 = 0.1;
 
 /// Finite-difference stencil of one parameter: three points of the parabola whose slope at the parameter itself is the
 /// derivative.
+#[derive(Clone, Copy)]
 struct Stencil {
     /// Offsets of the two other points from the parameter.
     offsets: [f64; 2],
@@ -73,7 +74,7 @@ pub(super) fn linearise(
 }
 
 /// Replaces derivatives in `rows` (1 + P, n) that are not finite by differences where the values are finite and the
-/// model is smooth: the slopes to both points of the stencil are alike.
+/// model is smooth: the slopes to both points of the stencil are alike. Those by held parameters become 0.
 pub(super) fn replace_overflows(
     model: &dyn Model,
     context: &Context,
@@ -84,13 +85,16 @@ pub(super) fn replace_overflows(
     let (value, derivatives) = rows.split_at_mut(points);
     let mut at = [vec![0.0; points], vec![0.0; points]];
     for (p, row) in derivatives.chunks_exact_mut(points.max(1)).enumerate() {
-        if row.iter().all(|slope| slope.is_finite()) {
+        let is_open = |(slope, value): (&f64, &f64)| !slope.is_finite() && value.is_finite();
+        if !row.iter().zip(&*value).any(is_open) {
             continue;
         }
-        let Some(Stencil { offsets, weights, own }) = values_beside(model, context, input, p, &mut at)? else {
-            continue;
-        };
+        let stencil = values_beside(model, context, input, p, &mut at)?;
         for (j, slope) in row.iter_mut().enumerate().filter(|(_, slope)| !slope.is_finite()) {
+            let Some(Stencil { offsets, weights, own }) = stencil else {
+                *slope = 0.0;
+                continue;
+            };
             let slopes = [0, 1].map(|k| (at[k][j] - value[j]) / offsets[k]);
             let largest = slopes[0].abs().max(slopes[1].abs());
             if (slopes[0] - slopes[1]).abs() <= SMOOTH * largest {

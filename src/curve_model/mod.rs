@@ -289,9 +289,11 @@ impl Evaluation<'_> {
         if self.differences || !self.model.try_linearise(&context, x, parameters, output)? {
             return differences::linearise(self.model, &context, input, output);
         }
-        // A factor of a derivative may be beyond f64's range where the value is not. At a parameter of 0 the formula is
-        // rather singular, and that is for its user to know.
-        if self.is_formula && !output.iter().all(|x| x.is_finite()) && !parameters.contains(&0.0) {
+        // A factor of a derivative may be beyond f64's range where the value is not. Where a free parameter is 0 the
+        // formula is more likely singular, which its user should be told.
+        let is_free = |p: usize| input.limits.is_none_or(|limits| limits.lower[p] < limits.upper[p]);
+        let is_singular = || (0..parameters.len()).any(|p| parameters[p] == 0.0 && is_free(p));
+        if self.is_formula && !output.iter().all(|x| x.is_finite()) && !is_singular() {
             differences::replace_overflows(self.model, &context, input, output)?;
         }
         Ok(())

@@ -361,7 +361,7 @@ impl SpectralFitter {
         self.starts.unwrap_or(model::MOST_STARTS)
     }
 
-    /// Returns the average number of starts per spectrum.
+    /// Returns the number of starts per spectrum that was set, or else 2, by which memory is planned.
     fn usual_starts(&self) -> usize {
         self.starts.unwrap_or(USUAL_STARTS)
     }

@@ -57,7 +57,8 @@ impl Tape {
         self.steps.len()
     }
 
-    /// Computes all outputs at `points` points, in f64: `predictors` (predictors, points), `output` (outputs, points).
+    /// Computes all outputs in f64 from `predictors` (predictors, points) into `output` (outputs, points), of which the
+    /// caller ensures the lengths.
     pub fn evaluate(&self, points: usize, predictors: &[f64], parameters: &[f64], output: &mut [f64]) {
         pulp::Arch::new().dispatch(Evaluation { tape: self, points, predictors, parameters, output });
     }

@@ -58,8 +58,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Plans the buffers of a population with `dispatches` kernels that have arguments; `unwritten` buffers get no
-    /// room.
+    /// Computes the size of each GPU buffer of a population, with three workgroup counts for each of the `dispatches`;
+    /// `unwritten` buffers get the smallest size only.
     pub fn new(recording: &Recording, layout: Layout, dispatches: usize, unwritten: &[BufferId]) -> Plan {
         let capacity = layout.capacity;
         let elements = |id: BufferId| {

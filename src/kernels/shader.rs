@@ -106,7 +106,8 @@ pub struct Shader {
 }
 
 impl Shader {
-    /// Starts the shader `stem` of the WGSL `text`, with these constants and the list of members as its first binding.
+    /// Begins a shader of this name (`stem`), WGSL text and constants. Its first binding is the list of members, which
+    /// only `compact` writes.
     pub fn new(stem: &'static str, text: &'static str, constants: Constants, dispatch: Dispatch) -> Shader {
         let mut shader = Shader {
             stem,

@@ -182,7 +182,7 @@ pub(super) struct RowMajor<'a> {
 }
 
 impl RowMajor<'_> {
-    /// Begins at the first element of an array of this shape, whose elements are then visited in Fortran order.
+    /// Begins a walk over an array of this shape in Fortran order, at its first element.
     pub fn new(shape: &[usize]) -> RowMajor<'_> {
         RowMajor { shape, index: vec![0; shape.len()] }
     }

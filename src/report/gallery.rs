@@ -39,7 +39,8 @@ pub fn draw(about: &About, kept: &Collector, galleries: &[Gallery], room: usize)
     drawn
 }
 
-/// Wraps the HTML `body` of a gallery with its title and note, folded if the gallery is; empty for an empty body.
+/// Wraps a gallery's HTML `body` under a heading of its title and note, collapsed if the gallery is folded; returns
+/// nothing for an empty body.
 fn section(gallery: &Gallery, body: &str) -> String {
     if body.is_empty() {
         return String::new();

@@ -31,7 +31,8 @@ pub fn number(x: f64, digits: usize) -> String {
     fixed(x, (digits as i32 - 1 - magnitude).max(0) as usize)
 }
 
-/// Formats a value ± its error: the error to two digits, the value to as many decimals; the value alone if it has none.
+/// Formats a value ± its error, to two significant digits of the error; an infinite error as ∞, and without a positive
+/// error the value alone.
 pub fn pair(value: f64, error: f64) -> String {
     if value.is_finite() && error == f64::INFINITY {
         return format!("{} ± ∞", number(value, 5));

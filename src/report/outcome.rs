@@ -61,7 +61,7 @@ pub fn statuses(kept: &Collector) -> String {
     bars.collect()
 }
 
-/// Returns HTML bars of how many rows have each flag, and how often each parameter ended at a bound.
+/// Returns HTML bars of how many rows have each flag, and a line of text of how often each parameter ended at a bound.
 pub fn flags(kept: &Collector) -> String {
     let mut out = String::new();
     for (flag, n) in Flags::DESCRIPTIONS.iter().zip(kept.flags).filter(|(_, n)| *n > 0) {

@@ -48,7 +48,8 @@ impl Room<'_> {
         vector.iter_mut().for_each(|x| *x /= share);
     }
 
-    /// Returns `centre` and the end of each edge from it, backwards where it would leave the bounds: (edges + 1, P).
+    /// Returns `centre` and, for each edge, shortened if it is too long, its end, or where that leaves the bounds the
+    /// end of the reversed edge, clamped to them: (edges + 1, P).
     pub fn vertices(&self, centre: &[f64], edges: impl Iterator<Item = Vec<f64>>) -> Vec<f64> {
         let mut vertices = centre.to_vec();
         for mut edge in edges {

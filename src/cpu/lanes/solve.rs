@@ -117,7 +117,8 @@ impl<R: Real> Factors<R> {
         }
     }
 
-    /// Factorises each lane's matrix `lower` in place, as L D Lᵀ; pivots count as positive above `least`, P numbers.
+    /// Factorises each lane's matrix `lower` in place, as L D Lᵀ, and sets `positive` where all pivots exceed `least`
+    /// (P).
     #[inline(always)]
     pub fn factorise<S: Simd>(&mut self, simd: S, least: &[Lanes<R>]) {
         match least.len() {

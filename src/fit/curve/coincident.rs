@@ -35,21 +35,19 @@ impl Pair {
 }
 
 impl Problem<'_> {
-    /// Returns the lowest point that is found beside one where pairs of parameters act alike; `None` if none is lower.
-    pub fn lowest_where_alike(&self, rows: &Rows, parameters: &[f64]) -> Option<Vec<f64>> {
-        let pairs = self.alike(rows, parameters);
-        // differences of costs at rounding level mean nothing
-        if pairs.is_empty() || self.is_rounding(rows, false) {
-            return None;
-        }
-        let here = pairs.iter().flat_map(|pair| self.lower_along_null(rows.cost(), parameters, *pair));
+    /// Returns the lowest point that is found beside one where pairs of parameters act alike; `None` if none lowers the
+    /// cost by more than `gain`.
+    pub fn lowest_where_alike(&self, gain: f64, rows: &Rows, parameters: &[f64]) -> Option<Vec<f64>> {
+        let (pairs, level) = (self.alike(rows, parameters), rows.cost() - gain);
+        let here = pairs.iter().flat_map(|pair| self.lower_along_null(level, parameters, *pair));
         let has_other = |pair: &&Pair| pairs.iter().any(|other| other.is_apart_from(**pair));
         let moved = |pair: &Pair| SHARES.into_iter().map(|share| (*pair, share)).collect::<Vec<_>>();
         let from_another = |(pair, share): (Pair, f64)| {
             let point = self.shared_otherwise(parameters, pair, share)?;
+            self.costs.set(self.costs.get() + 1);
             let there = self.rows(&point).filter(|there| there.cost() <= rows.cost() * (1.0 + FLAT))?;
             let others = self.alike(&there, &point).into_iter().filter(move |other| other.is_apart_from(pair));
-            Some(others.flat_map(|other| self.lower_along_null(there.cost(), &point, other)).collect::<Vec<_>>())
+            Some(others.flat_map(|other| self.lower_along_null(level, &point, other)).collect::<Vec<_>>())
         };
         let elsewhere = pairs.iter().filter(has_other).flat_map(moved).filter_map(from_another).flatten();
         let lowest = here.chain(elsewhere).min_by(|a, b| a.cost.total_cmp(&b.cost));
@@ -62,7 +60,7 @@ impl Problem<'_> {
         let pairs = inside.iter().enumerate().flat_map(|(i, &q)| inside[..i].iter().map(move |&p| [p, q]));
         let parallel = |parameters: [usize; 2]| {
             let [here, both, there] = rows.products(parameters);
-            let sine_square = 1.0 - both * both / (here * there);
+            let sine_square = 1.0 - (both / here) * (both / there);
             (sine_square <= ALIKE).then_some(Pair { parameters, ratio: both / here })
         };
         pairs.filter_map(parallel).take(MOST_PAIRS).collect()

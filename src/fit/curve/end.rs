@@ -9,7 +9,7 @@ use crate::solver::{Estimator, Status};
 /// Most descents from a point where a fit did not converge.
 const DESCENTS: usize = 20;
 /// Message of a fit whose model is stationary and yet not at a minimum.
-const SADDLE: &str = "parameters that act alike, or not at all, lower the cost beside the end: start elsewhere";
+const SADDLE: &str = "the cost falls beside the end if parameters without effect, or alike, move: start elsewhere";
 /// Message of a fit none of whose steps was accepted.
 pub(super) const NOT_MOVED: &str =
     "no step from the start lowered the cost: do the derivatives fit the model (check_jacobian)?";
@@ -53,7 +53,7 @@ impl CurveRun {
         if !matches!(fit.status, Status::Stalled | Status::MaxRounds | Status::Singular) {
             return Vec::new();
         }
-        let is_start = fit.status == Status::Stalled && fit.parameters == problem.curve.begin;
+        let is_start = fit.status == Status::Stalled && fit.parameters == problem.curve.start;
         if is_start && self.model.formula().is_none() {
             fit.message = NOT_MOVED.into();
         }
@@ -88,24 +88,31 @@ impl CurveRun {
         Vec::new()
     }
 
-    /// Returns the message of a success that is no minimum; `None` if it may be one.
+    /// Returns the message of a success that is no minimum; `None` if it may be one: where moving parameters that have
+    /// no effect or act alike, or a step from a simplex's end, gains more than the solver's tolerance.
     fn why_no_minimum(&self, problem: &Problem, fit: &CurveFit, rows: &Rows) -> Option<&'static str> {
         if !fit.status.is_success() {
             return None;
         }
-        let is_saddle = problem.lower_beside(rows, &fit.parameters).is_some();
-        let is_above = || self.is_above_minimum(problem, fit, rows);
-        if is_saddle { Some(SADDLE) } else { is_above().then_some(ABOVE) }
+        let gain = self.tolerated_gain(problem, fit, rows);
+        let is_rounding = || problem.is_rounding(rows, !self.polish);
+        let is_simplex = matches!(self.solver, CurveSolver::NelderMead(_));
+        if problem.lower_beside(gain, rows, &fit.parameters).is_some() && !is_rounding() {
+            return Some(SADDLE);
+        }
+        (is_simplex && problem.falls_by(gain, rows, &fit.parameters) && !is_rounding()).then_some(ABOVE)
     }
 
-    /// Returns whether a simplex ended where a step along the derivatives lowers the cost by more than its tolerance.
-    fn is_above_minimum(&self, problem: &Problem, fit: &CurveFit, rows: &Rows) -> bool {
-        let CurveSolver::NelderMead(simplex) = self.solver else { return false };
+    /// Returns how far above a minimum a success may end by the solver's tolerances.
+    fn tolerated_gain(&self, problem: &Problem, fit: &CurveFit, rows: &Rows) -> f64 {
+        let simplex = match self.solver {
+            CurveSolver::Lm(settings) => return settings.ftol.max(LEAST_GAIN) * rows.cost(),
+            CurveSolver::NelderMead(simplex) => simplex,
+        };
         // the search counts all points and parameters, the fit those that matter: the looser tolerance holds
         let all = problem.curve.y.len().saturating_sub(fit.parameters.len());
         let dof = self.is_scaled().then(|| (fit.dof.max(1) as f64).min(all.max(1) as f64));
         let (absolute, relative) = simplex.tolerances(dof, self.objective_noise().max(LEAST_GAIN));
-        let gain = absolute.max(relative * rows.cost());
-        problem.falls_by(gain, rows, &fit.parameters) && !problem.is_rounding(rows, !self.polish)
+        absolute.max(relative * rows.cost())
     }
 }

@@ -45,7 +45,7 @@ impl Problem<'_> {
         let along_axes = || self.lower_along_axes(rows.cost(), parameters, &movable);
         let mut acting: Vec<usize> = movable.iter().copied().filter(|p| !idle.contains(p)).collect();
         if acting.is_empty() {
-            let lower = along_axes().or_else(|| self.lower_beside(rows, parameters));
+            let lower = along_axes().or_else(|| self.lower_beside(0.0, rows, parameters));
             return lower.map_or(Neighbourhood::Minimum(idle), Neighbourhood::Lower);
         }
         // 1. All parameters that act, by the Gauss–Newton step, by the gradient and by damped steps.
@@ -64,15 +64,15 @@ impl Problem<'_> {
             return Neighbourhood::Lower(lower);
         }
         // 3. Each parameter by itself: this needs no derivatives, but creeps along a valley.
-        if let Some(lower) = along_axes().or_else(|| self.lower_beside(rows, parameters)) {
+        if let Some(lower) = along_axes().or_else(|| self.lower_beside(0.0, rows, parameters)) {
             return Neighbourhood::Lower(lower);
         }
         Neighbourhood::Minimum(runaways.into_iter().chain(idle).collect())
     }
 
     /// Returns whether the cost falls by more than `gain`, which is positive, at fractions of the Gauss–Newton step or
-    /// of the gradient over the squared columns of the Jacobian, or by a damped step; false without an evaluation if the
-    /// Gauss–Newton step promises no more than `gain`.
+    /// of the gradient over the squared columns of the Jacobian, or by a damped step; false without an evaluation if
+    /// the Gauss–Newton step promises no more than `gain`.
     pub fn falls_by(&self, gain: f64, rows: &Rows, parameters: &[f64]) -> bool {
         let mut acting = self.movable(rows, parameters);
         let idle = self.idle(rows, &acting);
@@ -135,15 +135,16 @@ impl Problem<'_> {
     }
 
     /// Returns a point of lower cost beside one where some parameters have no effect or act alike: along the axes of
-    /// the former and the diagonals of two of these axes, or as [`lowest_where_alike`](Self::lowest_where_alike) does.
-    pub fn lower_beside(&self, rows: &Rows, parameters: &[f64]) -> Option<Vec<f64>> {
+    /// the former and the diagonals of two of these axes, or, if that gains more than `gain`, as
+    /// [`lowest_where_alike`](Self::lowest_where_alike) does.
+    pub fn lower_beside(&self, gain: f64, rows: &Rows, parameters: &[f64]) -> Option<Vec<f64>> {
         let idle = self.idle(rows, &self.inside(parameters));
         let pairs = idle.iter().enumerate().flat_map(|(i, &p)| idle[..i].iter().map(move |&q| [p, q]));
         let mut steps = pairs.flat_map(|pair| AXIS_STEPS.map(|share| (pair, share)));
         let along_diagonals =
             || steps.find_map(|(pair, share)| self.lower_along_diagonals(rows.cost(), parameters, pair, share));
         let lower = self.lower_along_axes(rows.cost(), parameters, &idle).or_else(along_diagonals);
-        lower.or_else(|| self.lowest_where_alike(rows, parameters))
+        lower.or_else(|| self.lowest_where_alike(gain, rows, parameters))
     }
 
     /// Returns a lower point along one of the two diagonals of a pair of axes, at a `share` of the parameters' sizes.

@@ -194,9 +194,9 @@ impl Problem<'_> {
         Some(inside.iter().zip(&delta).map(|(&p, d)| rows.gradient[p] * d).sum())
     }
 
-    /// Returns whether no Gauss–Newton step promises an appreciably lower cost, as at a minimum, or all residuals are
-    /// at rounding level. Also true where the residuals are at rounding level, of f32 where the fit ended `in_f32`:
-    /// there the test means nothing.
+    /// Returns whether the Gauss–Newton step promises no appreciably lower cost, as at a minimum, or is undetermined.
+    /// Also true where the residuals are at rounding level, of f32 where the fit ended `in_f32`: there the test means
+    /// nothing.
     pub fn is_stationary(&self, rows: &Rows, parameters: &[f64], in_f32: bool) -> bool {
         let is_orthogonal = |gain| gain <= COSINE * COSINE * rows.cost();
         self.promise(rows, parameters).is_none_or(is_orthogonal) || self.is_rounding(rows, in_f32)

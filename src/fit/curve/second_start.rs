@@ -12,8 +12,16 @@ use super::{CurveRun, CurveSolver};
 use crate::error::Result;
 use crate::solver::Status;
 
-/// Maximum number of times that a fit begins again.
+/// Maximum number of times that a fit begins again, each time with the solver's budget of rounds.
 const MOST: usize = 3;
+
+/// Result of the search for a lower point beside the end of a fit.
+struct Search {
+    /// The point; `None` if none was found.
+    begin: Option<Vec<f64>>,
+    /// Number of evaluations of the model, the first of them with derivatives.
+    evaluations: u32,
+}
 
 impl CurveRun {
     /// Lets fits of Levenberg–Marquardt that stalled above a minimum begin again, as long as this lowers their costs.
@@ -32,17 +40,26 @@ impl CurveRun {
         let is_open = |fit: &CurveFit| fit.status == Status::Stalled && fit.message != NOT_MOVED;
         let mut open: Vec<usize> = (0..fits.len()).filter(|&k| is_open(&fits[k])).collect();
         for _ in 0..MOST {
-            let again = |&k: &usize| Some((k, self.lower_start(&curves[k], &fits[k])?));
-            let (places, again): (Vec<usize>, Vec<Curve>) = open.par_iter().filter_map(again).unzip();
-            if again.is_empty() || watch.is_stopped() {
+            if open.is_empty() || watch.is_stopped() {
                 return Ok(());
             }
+            // 1. Look for lower points beside the ends.
+            let searches: Vec<Search> = open.par_iter().map(|&k| self.search_beside(&curves[k], &fits[k])).collect();
+            let (mut places, mut again) = (Vec::new(), Vec::new());
+            for (k, search) in open.drain(..).zip(searches) {
+                fits[k].evaluations += search.evaluations;
+                fits[k].rounds += 1;
+                if let Some(begin) = search.begin {
+                    places.push(k);
+                    again.push(Curve { begin, ..curves[k].clone() });
+                }
+            }
+            // 2. Fit from there.
             let outcomes = passes.solve(&again, watch)?;
             let finish = |(curve, outcome)| self.finish(curve, outcome);
             let found: Vec<CurveFit> = again.par_iter().zip(&outcomes).map(finish).collect();
-            open.clear();
-            for (k, fit) in places.into_iter().zip(found) {
-                if self.replace(&mut fits[k], fit) && is_open(&fits[k]) {
+            for (k, later) in places.into_iter().zip(found) {
+                if self.replace(&curves[k], &mut fits[k], later) && is_open(&fits[k]) {
                     open.push(k);
                 }
             }
@@ -50,24 +67,30 @@ impl CurveRun {
         Ok(())
     }
 
-    /// Returns the curve with its beginning at a lower point beside the fit's end; `None` if none is found.
-    fn lower_start(&self, curve: &Curve, fit: &CurveFit) -> Option<Curve> {
+    /// Looks for a point of lower cost beside the end of a fit.
+    fn search_beside(&self, curve: &Curve, fit: &CurveFit) -> Search {
         let problem = self.problem(curve);
-        let rows = problem.rows(&fit.parameters)?;
-        match problem.look_around(&rows, &fit.parameters) {
-            Neighbourhood::Lower(begin) => Some(Curve { begin, ..curve.clone() }),
+        let begin = problem.rows(&fit.parameters).and_then(|rows| match problem.look_around(&rows, &fit.parameters) {
+            Neighbourhood::Lower(begin) => Some(begin),
             Neighbourhood::Minimum(_) | Neighbourhood::Unknown => None,
-        }
+        });
+        Search { begin, evaluations: 1 + problem.costs.get() }
     }
 
-    /// Replaces a fit by a later one if that is a success or has a lower cost, and counts the evaluations of both;
-    /// returns whether it did.
-    fn replace(&self, fit: &mut CurveFit, later: CurveFit) -> bool {
+    /// Replaces a curve's fit by a later one if that is a success, has a lower cost, or if the model failed in it, and
+    /// counts the evaluations of both; returns whether it did. If the later one was interrupted, so is the fit.
+    fn replace(&self, curve: &Curve, fit: &mut CurveFit, later: CurveFit) -> bool {
         let (evaluations, rounds) = (fit.evaluations + later.evaluations, fit.rounds + later.rounds);
         let cost = |fit: &CurveFit| fit.chi2 + self.penalty(&fit.parameters);
-        let is_better = later.status.is_success() || cost(&later) < cost(fit);
-        if is_better && later.status != Status::Interrupted {
+        let is_interrupted = later.status == Status::Interrupted;
+        let has_failed = self.failures.text(curve.index).is_some();
+        let is_better = later.status.is_success() || cost(&later) < cost(fit) || has_failed;
+        if is_better {
             *fit = later;
+        } else if is_interrupted {
+            (fit.status, fit.message) = (later.status, "interrupted in another start".into());
+            fit.errors.fill(f64::NAN);
+            fit.covariance.fill(f64::NAN);
         }
         (fit.evaluations, fit.rounds) = (evaluations, rounds);
         is_better

@@ -72,7 +72,7 @@ type ArmWindows = Vec<Option<Arc<Sampling>>>;
 
 /// Minimum number of spectra of one window that are fitted apart from others.
 const MIN_TOGETHER: usize = 8;
-/// They are also at least one in so many of the spectra of their shape.
+/// Maximum ratio of the number of spectra of a shape to that of one window's, if these are fitted apart.
 const ONE_IN: usize = 16;
 
 /// Divides spectra of one layout into groups by their continuum bases. Those of a frequent window are fitted together

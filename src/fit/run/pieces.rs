@@ -177,7 +177,8 @@ impl<'s> Piece<'s> {
         Ok(Started { prepared, limits, starts: vec![start], flags })
     }
 
-    /// Moves the prepared spectra out of the piece, and returns them with the starts of the first guess.
+    /// Moves the prepared spectra out of the piece, and returns them with the starts of the first guess; with none if
+    /// there is no guess or the run is cancelled.
     fn guessed_starts(
         &mut self,
         fitter: &SpectralFitter,

@@ -120,8 +120,8 @@ fn minimum(row: &[f32]) -> f32 {
     lowest.iter().chain(rest).fold(f32::INFINITY, |low, value| lower(low, *value))
 }
 
-/// Returns the index range of the velocities (km/s) within a spectrum's bounds, or of the one nearest to its given
-/// start.
+/// Returns the index range of the velocities (km/s) within a spectrum's bounds; the nearest one alone if it has a start
+/// or none lies within them; the first one alone without limits, as of a model without velocity.
 fn allowed(velocities: &[f64], limits: Option<&Limits>) -> Range<usize> {
     let Some(Limits { lower, upper, start, .. }) = limits else { return 0..1 };
     let range = (start.unwrap_or(*lower), start.unwrap_or(*upper));

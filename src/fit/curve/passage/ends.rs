@@ -126,8 +126,8 @@ impl Passage<'_> {
                 variances[p] = f64::INFINITY;
             }
         }
-        // a parameter that has no effect here may have one beside it
-        let is_saddle = problem.lower_beside(&rows, parameters).is_some();
+        // parameters that have no effect here, or act alike, may lower the cost beside it
+        let is_saddle = problem.lower_beside(NEAR * NEAR * noise, &rows, parameters).is_some();
         Some(Judgement {
             variances,
             // `fit` judges itself what it finishes
