@@ -34,7 +34,8 @@ struct Scratch<R> {
 }
 
 impl CpuWhole {
-    /// Makes a CPU solver that fits small curves whole, one a vector lane, still without working memory.
+    /// Makes a CPU solver that takes small curves from start to end, one per vector lane; its working memory comes
+    /// later.
     pub fn new(whole: Whole) -> CpuWhole {
         CpuWhole { whole, single: Pool::default(), double: Pool::default() }
     }

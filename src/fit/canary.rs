@@ -109,7 +109,8 @@ impl Canary {
         places
     }
 
-    /// Returns a copy of the canary's spectrum, to be evaluated with others in a scan of the objective at their starts.
+    /// Returns a copy of the spectrum of known answer (the canary), to be evaluated with others in a scan of the
+    /// objective at their starts.
     pub fn in_scan(&self) -> ReadySpectrum {
         self.ready.clone()
     }

@@ -67,7 +67,8 @@ impl SpectralFitter {
         found.ok_or_else(|| Error::Usage(format!("row {} has no fit to show", row.row)))
     }
 
-    /// Evaluates the models at the rows' parameters on the CPU, arm by arm; `None` where a row has no fit.
+    /// Evaluates each row's model on the CPU for every arm of its spectrum; `None` where a row has no fit or its
+    /// spectrum is missing.
     ///
     /// # Errors
     /// Returns the errors that a [`fit`](SpectralFitter::fit) of these spectra would have for its settings, the arms

@@ -127,7 +127,8 @@ impl GpuPopulation {
         Ok(())
     }
 
-    /// Reads state, control and list of members from the device, unless the host's copies are current.
+    /// Reads state, control, list of members and any simplices from the device and checks them, unless the host's
+    /// copies are current.
     async fn refresh(&mut self) -> Result<()> {
         if self.entry.is_current {
             return Ok(());

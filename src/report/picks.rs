@@ -140,7 +140,7 @@ impl Picks {
         picks(&self.requested)
     }
 
-    /// Returns the first row of each failure's cause among the rows that figures cannot show, sorted by cause.
+    /// Returns the first row of each of up to four causes of failure, sorted by cause, among rows without a figure.
     pub fn failed(&self) -> impl Iterator<Item = Pick<'_>> {
         self.failed.values().map(|(order, row)| Pick { order: *order, row })
     }

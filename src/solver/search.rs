@@ -247,7 +247,7 @@ impl Search<'_> {
         search
     }
 
-    /// Returns the objective at the start, χ² + penalty + ln det.
+    /// Returns the objective at the start: χ², penalty and the log-determinant of what is marginalised over.
     fn start_value(&self) -> f64 {
         self.linearised.chi2 + self.linearised.penalty + self.linearised.ln_det
     }

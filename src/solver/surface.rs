@@ -140,7 +140,8 @@ impl Surface {
         self.lowest_value
     }
 
-    /// Takes the objectives at [`points`](Self::points); returns the verdict, or `None` where it asks for more points.
+    /// Takes the objectives at [`points`](Self::points); returns the verdict whether the surface's centre is a minimum,
+    /// or `None` if more points must be evaluated first.
     pub fn take(&mut self, values: &[f64]) -> Option<Verdict> {
         self.evaluations += values.len() as u32;
         if !values.iter().all(|value| value.is_finite()) {

@@ -99,7 +99,8 @@ impl<'a> Passage<'a> {
         Passage { fitter, curves, points, x, parameters, predictors, formula, settings, exact }
     }
 
-    /// Makes the fits in f32 (unless they are exact) and in f64 for up to `capacity` curves at once.
+    /// Builds the solvers for up to `capacity` curves at once, without running them: in f64, and in f32 unless the fits
+    /// are exact.
     fn precisions(&self, capacity: usize) -> Result<Precisions> {
         let single = || self.whole(capacity, WholeModel::Single(self.formula.lanes(), self.lane_sums()));
         let double = self.whole(capacity, WholeModel::Double(self.formula.lanes(), self.lane_sums()));

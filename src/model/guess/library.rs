@@ -39,7 +39,8 @@ pub fn rotations(model: &SpectralModel) -> Vec<f64> {
     }
 }
 
-/// Repeats every point for every vsini of `rotations` (km/s) if vsini is free; else returns the points as they are.
+/// Copies every point once per vsini of `rotations` (km/s), with its vsini set to that; returns the points unchanged if
+/// vsini is not free.
 pub fn rotated(model: &SpectralModel, points: Vec<Vec<f64>>, rotations: &[f64]) -> Vec<Vec<f64>> {
     let Some(p) = model.free_vsini() else { return points };
     let at = |u: &Vec<f64>, v: f64| {
