@@ -231,8 +231,8 @@ impl Formula {
         Arc::new(move |block| tape.evaluate(block))
     }
 
-    /// Returns the function that sums products of residuals and derivatives over the grid `x` (predictors, points),
-    /// unweighted; `None` if computing rows is faster.
+    /// Returns a function that sums unweighted products of residuals and derivatives over the grid `x` (predictors,
+    /// points); `None` unless the formula is a two-dimensional Gaussian of popfit's own on a lattice.
     pub(crate) fn lane_sums<R: Elementary>(&self, x: &[R]) -> Option<AddUp<R>> {
         self.direct.and_then(|direct| direct.sums(x))
     }

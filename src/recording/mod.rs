@@ -52,8 +52,8 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Returns whether a last step may be taken without evaluating its end. Poisson's likelihood may have no value
-    /// there.
+    /// Returns whether every stage's estimator allows a last step whose end is not evaluated; all but Poisson's do.
+    /// Poisson's likelihood may have no value there.
     pub fn trusts_steps(&self) -> bool {
         let trusts = |stage: &Stage| !matches!(stage, Stage::Estimate(stage) if !stage.estimator.trusts_last_step());
         self.stages.iter().all(trusts)

@@ -299,7 +299,8 @@ struct Wavelengths<'a> {
     budget: &'a mut u64,
 }
 
-/// A one-dimensional grid is shared by all spectra, and valid; a two-dimensional one is each spectrum's own.
+/// Reads and checks a wavelength grid shared by all spectra (one-dimensional, in vacuum), or opens each spectrum's own
+/// (two-dimensional) for reading.
 fn grid(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2], how: Wavelengths) -> Result<Grid> {
     let Wavelengths { in_air, budget } = how;
     let Some(header) = archive.header(key)? else {

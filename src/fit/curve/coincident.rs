@@ -56,6 +56,9 @@ impl Problem<'_> {
 
     /// Returns the pairs of parameters inside their bounds whose columns are parallel, at most [`MOST_PAIRS`].
     fn alike(&self, rows: &Rows, parameters: &[f64]) -> Vec<Pair> {
+        if rows.is_independent.get() {
+            return Vec::new();
+        }
         let inside = self.inside(parameters);
         let pairs = inside.iter().enumerate().flat_map(|(i, &q)| inside[..i].iter().map(move |&p| [p, q]));
         let parallel = |parameters: [usize; 2]| {

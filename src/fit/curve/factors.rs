@@ -60,6 +60,11 @@ impl Factors {
         Some(Factors { free: free.to_vec(), scale, kind })
     }
 
+    /// Returns whether the columns are far from dependent on each other.
+    pub fn are_independent(&self) -> bool {
+        matches!(self.kind, Kind::Normal(_))
+    }
+
     /// Returns the Gauss–Newton step, its scaled length and that of the parameters; `None` when a direction is
     /// undetermined. `gradient`: Jᵀr by every parameter.
     pub fn step(

@@ -63,6 +63,8 @@ pub(super) struct Rows {
     jacobian: DMatrix<f64>,
     /// The Jacobian whose square is the inverse of the covariance, where that is not `jacobian`.
     expected: Option<DMatrix<f64>>,
+    /// True once the columns of the free parameters are known to be far from dependent on each other.
+    pub is_independent: Cell<bool>,
 }
 
 impl Rows {
@@ -161,7 +163,15 @@ impl Problem<'_> {
         let penalty = residual.rows(used.len(), priors.len()).norm_squared();
         let gradient: Vec<f64> = jacobian.tr_mul(&residual).iter().copied().collect();
         let finite = gradient.iter().all(|g| g.is_finite()) && (chi2 + penalty).is_finite();
-        finite.then_some(Rows { chi2, penalty, gradient, residual, jacobian, expected })
+        finite.then_some(Rows {
+            chi2,
+            penalty,
+            gradient,
+            residual,
+            jacobian,
+            expected,
+            is_independent: Cell::new(false),
+        })
     }
 
     /// Returns the indices of the parameters that are free and strictly between their bounds.
@@ -220,11 +230,9 @@ impl Problem<'_> {
         let mut near = true;
         let free = self.inside(parameters);
         for _ in 0..STEPS {
-            let Some((delta, length, size)) =
-                Factors::new(&rows.jacobian, &free).and_then(|f| f.step(&rows.residual, &rows.gradient, parameters))
-            else {
-                break;
-            };
+            let Some(factors) = Factors::new(&rows.jacobian, &free) else { break };
+            rows.is_independent.set(factors.are_independent());
+            let Some((delta, length, size)) = factors.step(&rows.residual, &rows.gradient, parameters) else { break };
             near = length <= FAR * rows.cost().sqrt();
             let shortest = f64::max(SHORTEST * size, NEGLIGIBLE * rows.cost().sqrt());
             if !((length < SHRINKS * last || falls) && length > shortest) {
