@@ -98,8 +98,8 @@ pub use emulator::Emulator;
 pub use error::{Error, InvalidSetting, Result};
 pub use fit::{
     ArmCoverage, ArmFit, Control, CurveColumns, CurveFit, CurveFitter, Curves, Device, DeviceDescription,
-    DeviceProfile, DeviceStage, FitRow, FitTable, FlagDescription, Flags, HostStage, Id, Interval, JacobianCheck,
-    Journal, Profile, Progress, Rounds, Sink, SpectralFitter, Summary, VelocityPosterior,
+    DeviceProfile, DeviceRows, DeviceStage, FitRow, FitTable, FlagDescription, Flags, HostStage, Id, Interval,
+    JacobianCheck, Journal, Profile, Progress, Rounds, Sink, SpectralFitter, Summary, VelocityPosterior,
 };
 pub use formula::Formula;
 #[cfg(feature = "files")]

@@ -3,7 +3,7 @@
 
 use popfit::{Device, Emulator, Error, FitRow, Flags, LabelSettings, Spectra, SpectralModel, Status};
 use popfit_testing::fits::{devices, fitter, same_bits, sound};
-use popfit_testing::tiny::{self, PIXELS, linear, network, spectra, wave, wavelength};
+use popfit_testing::tiny::{self, Layer, PIXELS, linear, network, spectra, wave, wavelength};
 
 fn only(table: popfit::FitTable) -> FitRow {
     sound(&table);
@@ -44,8 +44,9 @@ fn a_degenerate_pair_is_flagged_and_the_others_have_errors() {
 
 /// Flux 1 + z, and infinite above z = 4.13.
 fn overflowing() -> Emulator {
-    let hidden = (2, vec![1.0, 1.0], vec![-3.0, 20.0]);
-    network(&["z"], "relu", &[hidden, (PIXELS, [3e38, 1.0].repeat(PIXELS), vec![-19.0; PIXELS])])
+    let hidden = Layer { outputs: 2, weight: vec![1.0, 1.0], bias: vec![-3.0, 20.0] };
+    let output = Layer { outputs: PIXELS, weight: [3e38, 1.0].repeat(PIXELS), bias: vec![-19.0; PIXELS] };
+    network(&["z"], "relu", &[hidden, output])
 }
 
 #[test]

@@ -135,7 +135,7 @@ fn a_run_over_several_files_is_resumed() {
     assert_eq!(run(&resumed, false, 100, Journal::remove).unwrap_err().to_string(), "the sink is full");
     // the second run is killed after the table has its name: the third one finds its own table
     let summary = run(&resumed, true, usize::MAX, Journal::leave).unwrap();
-    let fitted = |summary: &Summary| summary.by_device.iter().map(|(_, rows)| rows).sum::<u64>();
+    let fitted = |summary: &Summary| summary.by_device.iter().map(|one| one.rows).sum::<u64>();
     assert!(summary.fits == 256 && fitted(&summary) < 256, "{summary:?}");
     let summary = run(&resumed, true, usize::MAX, Journal::remove).unwrap();
     assert!(summary.fits == 256 && fitted(&summary) == 0, "{summary:?}");

@@ -37,8 +37,9 @@ const DEVICE: [&str; 8] = ["upload", "hidden", "template", "observe", "normal ma
 /// Two labels, a hidden layer of 16, 64 pixels, and a velocity.
 fn setup(device: &Device) -> (SpectralFitter, Spectra<'static>) {
     let weights = |count: usize, pace: f32| (0..count).map(|k| 0.3 * (pace * k as f32).sin()).collect::<Vec<f32>>();
-    let hidden: Layer = (16, weights(32, 1.7), weights(16, 0.9));
-    let output: Layer = (tiny::PIXELS, weights(16 * tiny::PIXELS, 2.3), vec![2.0; tiny::PIXELS]);
+    let hidden = Layer { outputs: 16, weight: weights(32, 1.7), bias: weights(16, 0.9) };
+    let (outputs, weight) = (tiny::PIXELS, weights(16 * tiny::PIXELS, 2.3));
+    let output = Layer { outputs, weight, bias: vec![2.0; tiny::PIXELS] };
     let emulator = network(&["a", "b"], "silu", &[hidden, output]);
     let labels: Vec<f64> = (0..2 * SPECTRA).map(|k| 2.0 * (k as f64 * 0.7).sin()).collect();
     let all = spectra(&emulator, &labels, 0.01);

@@ -88,3 +88,10 @@ impl Cost {
     /// A status and a place.
     pub const COMPACT: Cost = Cost { operations: 0.0, numbers: 2.0, shared: 0.0 };
 }
+
+/// Cost of a kernel for one member, and the kind of work as which it counts.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelCost {
+    pub work: Work,
+    pub cost: Cost,
+}

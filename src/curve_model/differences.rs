@@ -42,90 +42,83 @@ impl Stencil {
     }
 }
 
-/// Computes values and, from differences of values, derivatives by each parameter into `rows` (1 + P, n). The model is
-/// never evaluated outside the limits. Where it is not finite on one side of a parameter, the difference is taken
-/// between the other side and the parameter itself.
-pub(super) fn linearise(
-    model: &dyn Model,
-    context: &Context,
-    input: &CustomInput,
-    rows: &mut [f64],
-) -> Result<(), Failure> {
-    let CustomInput { x, parameters, .. } = *input;
-    let points = rows.len() / (1 + parameters.len());
-    let (value, derivatives) = rows.split_at_mut(points);
-    model.try_values(context, x, parameters, value)?;
-    let mut at = [vec![0.0; points], vec![0.0; points]];
-    for (p, row) in derivatives.chunks_exact_mut(points.max(1)).enumerate() {
-        let Some(Stencil { offsets, weights, own }) = values_beside(model, context, input, p, &mut at)? else {
-            row.fill(0.0);
-            continue;
-        };
-        for (j, slope) in row.iter_mut().enumerate() {
-            let (first, second) = (at[0][j], at[1][j]);
-            *slope = match (first.is_finite(), second.is_finite()) {
-                (true, true) => weights[0] * first + weights[1] * second + own * value[j],
-                (true, false) => (first - value[j]) / offsets[0],
-                _ => (second - value[j]) / offsets[1],
-            };
-        }
-    }
-    Ok(())
+/// A model at one point, whose derivatives are taken by differences.
+pub(super) struct Differences<'a> {
+    pub model: &'a dyn Model,
+    pub context: &'a Context,
+    pub input: &'a CustomInput<'a>,
 }
 
-/// Replaces derivatives in `rows` (1 + P, n) that are not finite by differences where the values are finite and the
-/// model is smooth: the slopes to both points of the stencil are alike. Those by held parameters become 0.
-pub(super) fn replace_overflows(
-    model: &dyn Model,
-    context: &Context,
-    input: &CustomInput,
-    rows: &mut [f64],
-) -> Result<(), Failure> {
-    let points = rows.len() / (1 + input.parameters.len());
-    let (value, derivatives) = rows.split_at_mut(points);
-    let mut at = [vec![0.0; points], vec![0.0; points]];
-    for (p, row) in derivatives.chunks_exact_mut(points.max(1)).enumerate() {
-        let is_open = |(slope, value): (&f64, &f64)| !slope.is_finite() && value.is_finite();
-        if !row.iter().zip(&*value).any(is_open) {
-            continue;
-        }
-        let stencil = values_beside(model, context, input, p, &mut at)?;
-        for (j, slope) in row.iter_mut().enumerate().filter(|(_, slope)| !slope.is_finite()) {
-            let Some(Stencil { offsets, weights, own }) = stencil else {
-                *slope = 0.0;
+impl Differences<'_> {
+    /// Computes values and, from differences of values, derivatives by each parameter into `rows` (1 + P, n). The model
+    /// is never evaluated outside the limits. Where it is not finite on one side of a parameter, the difference is
+    /// taken between the other side and the parameter itself.
+    pub fn linearise(&self, rows: &mut [f64]) -> Result<(), Failure> {
+        let CustomInput { x, parameters, .. } = *self.input;
+        let points = rows.len() / (1 + parameters.len());
+        let (value, derivatives) = rows.split_at_mut(points);
+        self.model.try_values(self.context, x, parameters, value)?;
+        let mut at = [vec![0.0; points], vec![0.0; points]];
+        for (p, row) in derivatives.chunks_exact_mut(points.max(1)).enumerate() {
+            let Some(Stencil { offsets, weights, own }) = self.values_beside(p, &mut at)? else {
+                row.fill(0.0);
                 continue;
             };
-            let slopes = [0, 1].map(|k| (at[k][j] - value[j]) / offsets[k]);
-            let largest = slopes[0].abs().max(slopes[1].abs());
-            if (slopes[0] - slopes[1]).abs() <= SMOOTH * largest {
-                *slope = weights[0] * at[0][j] + weights[1] * at[1][j] + own * value[j];
+            for (j, slope) in row.iter_mut().enumerate() {
+                let (first, second) = (at[0][j], at[1][j]);
+                *slope = match (first.is_finite(), second.is_finite()) {
+                    (true, true) => weights[0] * first + weights[1] * second + own * value[j],
+                    (true, false) => (first - value[j]) / offsets[0],
+                    _ => (second - value[j]) / offsets[1],
+                };
             }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-/// Computes the values at the two points of parameter `p`'s stencil, each (n), and returns the stencil; `None` if its
-/// bounds leave no room for one.
-fn values_beside(
-    model: &dyn Model,
-    context: &Context,
-    input: &CustomInput,
-    p: usize,
-    at: &mut [Vec<f64>; 2],
-) -> Result<Option<Stencil>, Failure> {
-    let CustomInput { x, parameters, limits, .. } = *input;
-    let (scale, lower, upper) = match limits {
-        Some(limits) => (limits.scale[p], limits.lower[p], limits.upper[p]),
-        None => (parameters[p].abs().max(1.0), f64::NEG_INFINITY, f64::INFINITY),
-    };
-    let stencil = Stencil::new(parameters[p], scale, lower, upper);
-    let mut moved = parameters.to_vec();
-    for (offset, values) in stencil.iter().flat_map(|stencil| stencil.offsets).zip(at) {
-        moved[p] = (parameters[p] + offset).clamp(lower, upper);
-        model.try_values(context, x, &moved, values)?;
+    /// Replaces derivatives in `rows` (1 + P, n) that are not finite by differences where the values are finite and the
+    /// model is smooth: the slopes to both points of the stencil are alike. Those by held parameters become 0.
+    pub fn replace_overflows(&self, rows: &mut [f64]) -> Result<(), Failure> {
+        let points = rows.len() / (1 + self.input.parameters.len());
+        let (value, derivatives) = rows.split_at_mut(points);
+        let mut at = [vec![0.0; points], vec![0.0; points]];
+        for (p, row) in derivatives.chunks_exact_mut(points.max(1)).enumerate() {
+            let is_open = |(slope, value): (&f64, &f64)| !slope.is_finite() && value.is_finite();
+            if !row.iter().zip(&*value).any(is_open) {
+                continue;
+            }
+            let stencil = self.values_beside(p, &mut at)?;
+            for (j, slope) in row.iter_mut().enumerate().filter(|(_, slope)| !slope.is_finite()) {
+                let Some(Stencil { offsets, weights, own }) = stencil else {
+                    *slope = 0.0;
+                    continue;
+                };
+                let slopes = [0, 1].map(|k| (at[k][j] - value[j]) / offsets[k]);
+                let largest = slopes[0].abs().max(slopes[1].abs());
+                if (slopes[0] - slopes[1]).abs() <= SMOOTH * largest {
+                    *slope = weights[0] * at[0][j] + weights[1] * at[1][j] + own * value[j];
+                }
+            }
+        }
+        Ok(())
     }
-    Ok(stencil)
+
+    /// Computes the values at the two points of parameter `p`'s stencil, each (n), and returns the stencil; `None` if
+    /// its bounds leave no room for one.
+    fn values_beside(&self, p: usize, at: &mut [Vec<f64>; 2]) -> Result<Option<Stencil>, Failure> {
+        let CustomInput { x, parameters, limits, .. } = *self.input;
+        let (scale, lower, upper) = match limits {
+            Some(limits) => (limits.scale[p], limits.lower[p], limits.upper[p]),
+            None => (parameters[p].abs().max(1.0), f64::NEG_INFINITY, f64::INFINITY),
+        };
+        let stencil = Stencil::new(parameters[p], scale, lower, upper);
+        let mut moved = parameters.to_vec();
+        for (offset, values) in stencil.iter().flat_map(|stencil| stencil.offsets).zip(at) {
+            moved[p] = (parameters[p] + offset).clamp(lower, upper);
+            self.model.try_values(self.context, x, &moved, values)?;
+        }
+        Ok(stencil)
+    }
 }
 
 #[cfg(test)]

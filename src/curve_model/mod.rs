@@ -21,6 +21,7 @@ use crate::recording::{CustomFunction, CustomInput, Member};
 pub(crate) use check::compare;
 pub use check::{DerivativeCheck, check_jacobian};
 pub use closure::Closure;
+use differences::Differences;
 pub(crate) use failures::Failures;
 use failures::guarded;
 pub use model::{Context, Failure, Model};
@@ -286,15 +287,16 @@ impl Evaluation<'_> {
         if !self.derivatives {
             return self.model.try_values(&context, x, parameters, output);
         }
+        let differences = Differences { model: self.model, context: &context, input };
         if self.differences || !self.model.try_linearise(&context, x, parameters, output)? {
-            return differences::linearise(self.model, &context, input, output);
+            return differences.linearise(output);
         }
         // A factor of a derivative may be beyond f64's range where the value is not. Where a free parameter is 0 the
         // formula is more likely singular, which its user should be told.
         let is_free = |p: usize| input.limits.is_none_or(|limits| limits.lower[p] < limits.upper[p]);
         let is_singular = || (0..parameters.len()).any(|p| parameters[p] == 0.0 && is_free(p));
         if self.is_formula && !output.iter().all(|x| x.is_finite()) && !is_singular() {
-            differences::replace_overflows(self.model, &context, input, output)?;
+            differences.replace_overflows(output)?;
         }
         Ok(())
     }

@@ -57,6 +57,15 @@ impl std::fmt::Debug for Control {
     }
 }
 
+/// Number of rows that a device made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceRows {
+    /// Name of the device.
+    pub device: String,
+    /// Number of rows.
+    pub rows: u64,
+}
+
 /// Summary of a run: rows, devices and times.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -67,10 +76,10 @@ pub struct Summary {
     pub interrupted: u64,
     /// Number of rows that each device made, including the CPU if it replaced a failed device. The other rows come from
     /// the journal.
-    pub by_device: Vec<(String, u64)>,
+    pub by_device: Vec<DeviceRows>,
     /// Devices that made the rows, in the order of the rows, each with a number of consecutive rows. They change only
     /// at the ends of batches.
-    pub by_rows: Vec<(String, u64)>,
+    pub by_rows: Vec<DeviceRows>,
     /// Messages about failures of devices. Their batches were fitted again.
     pub failures: Vec<String>,
     /// Time of each stage (read, prepare, first guess, fit, finish, posterior, hash, write), summed over all threads,

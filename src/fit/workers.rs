@@ -25,7 +25,7 @@ use super::rest::{PartialBatch, complete};
 use super::row::FitRow;
 use super::run::Run;
 use super::stages::{Stage, Stages};
-use super::{Control, Journal, Sink, SpectralFitter, Summary};
+use super::{Control, DeviceRows, Journal, Sink, SpectralFitter, Summary};
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::solver::Device;
@@ -133,9 +133,9 @@ impl<'a> Workers<'a> {
     }
 
     /// Returns a counter of rows for each device, and for the CPU that replaces a failed one.
-    fn counters(&self) -> Vec<(String, u64)> {
+    fn counters(&self) -> Vec<DeviceRows> {
         let names = self.devices.iter().map(|device| device.name()).chain([CpuDevice.name()]);
-        names.map(|name| (name, 0)).collect()
+        names.map(|device| DeviceRows { device, rows: 0 }).collect()
     }
 
     /// Returns the summary of a stream that has ended: counts by device, failures, times and profile. `threads` are the
@@ -143,13 +143,13 @@ impl<'a> Workers<'a> {
     fn summary(self, writer: Ends, mut threads: Vec<Stages>) -> Summary {
         let Ends { tally, stages, fits, interrupted, mut by_device, by_rows, .. } = writer;
         // The CPU is listed only if it replaced a device.
-        if by_device.last().is_some_and(|(_, rows)| *rows == 0) {
+        if by_device.last().is_some_and(|last| last.rows == 0) {
             by_device.pop();
         }
         threads.insert(1, stages);
         let mut stages = Stages::default();
         threads.iter().for_each(|thread| stages.add(thread));
-        let done: u64 = by_device.iter().map(|(_, rows)| rows).sum();
+        let done: u64 = by_device.iter().map(|one| one.rows).sum();
         let counts =
             Counted { fits: done.saturating_sub(interrupted), recalled: fits.saturating_sub(done), interrupted };
         let profile = self.measured.map(|measured| measured.profile(counts, self.sharing, &threads));

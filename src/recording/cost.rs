@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{Recording, Stage};
-use crate::buffers::{Cost, Work};
+use crate::buffers::{Cost, KernelCost, Work};
 
 impl Recording {
     /// Returns the kind of work that profiles count stage `number` as: `Hidden` in a network before its last product.
@@ -15,7 +15,7 @@ impl Recording {
 
     /// Returns the cost of one kernel that runs these stages, less what passes between them, and its kind of work. What
     /// passes between the stages is neither written nor read, and nothing is read twice.
-    pub fn cost_of_kernel(&self, stages: Range<usize>) -> (Work, Cost) {
+    pub fn cost_of_kernel(&self, stages: Range<usize>) -> KernelCost {
         let work = self.work_of(stages.end - 1);
         let stages = &self.stages[stages];
         let mut sum = Cost::default();
@@ -39,6 +39,6 @@ impl Recording {
             };
             sum.numbers -= saved as f64;
         }
-        (work, sum)
+        KernelCost { work, cost: sum }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use web_time::Instant;
 
-use crate::buffers::{Cost, Work};
+use crate::buffers::{Cost, KernelCost, Work};
 
 /// Clock by which a device's seconds are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -99,7 +99,7 @@ impl Tally {
 #[derive(Debug)]
 pub struct Gauge {
     meter: Arc<Meter>,
-    kernels: Vec<(Work, Cost)>,
+    kernels: Vec<KernelCost>,
     step: Cost,
     /// Bytes per number in rows.
     bytes: f64,
@@ -109,7 +109,7 @@ pub struct Gauge {
 impl Gauge {
     /// Makes a gauge that adds a population's work to `meter`, by the cost of its kernels; `bytes` is the size of a
     /// number.
-    pub fn new(meter: Arc<Meter>, kernels: Vec<(Work, Cost)>, parameters: usize, bytes: usize, clock: Clock) -> Gauge {
+    pub fn new(meter: Arc<Meter>, kernels: Vec<KernelCost>, parameters: usize, bytes: usize, clock: Clock) -> Gauge {
         meter.lock().clock = clock;
         Gauge { meter, kernels, step: Cost::of_step(parameters), bytes: bytes as f64, held: 0 }
     }
@@ -123,7 +123,7 @@ impl Gauge {
     /// Adds the calls, members and seconds of each kernel in the tally to the account, under its kind of work.
     pub fn add(&self, tally: &Tally) {
         let mut spending = self.meter.lock();
-        for (k, (work, cost)) in self.kernels.iter().enumerate() {
+        for (k, KernelCost { work, cost }) in self.kernels.iter().enumerate() {
             let spent = &mut spending.works[*work as usize];
             self.charge(spent, *cost, tally.calls[k], tally.members[k], tally.seconds[k]);
         }

@@ -14,6 +14,12 @@ use crate::fit::{FitRow, Id, VelocityPosterior, quantity};
 /// Version of the table's layout, the key `popfit.layout`. It grows when a column is removed, or changes its name,
 /// type, unit or meaning. New columns do not change it.
 pub(super) const LAYOUT: u32 = 1;
+/// Key of a unit in the metadata of a Parquet field.
+#[cfg(feature = "parquet")]
+pub(super) const UNIT: &str = "unit";
+/// Key of a meaning in the metadata of a Parquet field.
+#[cfg(feature = "parquet")]
+pub(super) const MEANING: &str = "description";
 
 /// Type of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

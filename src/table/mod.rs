@@ -26,7 +26,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::files::File;
-use crate::fit::{FitRow, FitTable, Flags, Id, Journal, Sink, SpectralFitter};
+use crate::fit::{DeviceRows, FitRow, FitTable, Flags, Id, Journal, Sink, SpectralFitter};
 use crate::output::{Metadata, OutputRecord, Staged, WriteOptions};
 use crate::setters::setters;
 use crate::solver::Status;
@@ -124,13 +124,13 @@ impl Metadata {
 
     /// Returns the metadata entry that says which device made which rows, in lines as `0-2047 gpu:NAME`; `None` without
     /// rows.
-    fn rows(by_rows: &[(String, u64)]) -> Option<Entry> {
+    fn rows(by_rows: &[DeviceRows]) -> Option<Entry> {
         let mut next = 0;
-        let line = |(device, count): &(String, u64)| {
-            next += count;
-            format!("{}-{} {device}", next - count, next - 1)
+        let line = |DeviceRows { device, rows }: &DeviceRows| {
+            next += rows;
+            format!("{}-{} {device}", next - rows, next - 1)
         };
-        let lines: Vec<String> = by_rows.iter().filter(|(_, count)| *count > 0).map(line).collect();
+        let lines: Vec<String> = by_rows.iter().filter(|one| one.rows > 0).map(line).collect();
         (!lines.is_empty()).then(|| Entry::new("popfit.rows", lines.join("\n")))
     }
 
@@ -232,7 +232,7 @@ impl TableWriter {
 
     /// Records how many rows in turn each device made ([`Summary::by_rows`](crate::Summary::by_rows)) as `popfit.rows`;
     /// not in CSV.
-    pub fn made_by(&mut self, by_rows: &[(String, u64)]) {
+    pub fn made_by(&mut self, by_rows: &[DeviceRows]) {
         let Some(entry) = Metadata::rows(by_rows) else { return };
         match &mut self.format {
             #[cfg(feature = "parquet")]

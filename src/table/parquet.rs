@@ -17,17 +17,13 @@ use serde_json::json;
 
 use super::Entry;
 use super::checksum::{self, Checksums};
-use super::columns::{Column, Kind, Value};
+use super::columns::{Column, Kind, MEANING, UNIT, Value};
 use crate::files::File;
 use crate::fit::FitRow;
 use crate::output::Metadata;
 
 /// Key in the metadata of the Arrow schema under which astropy looks for units and descriptions.
 const ASTROPY: &str = "table_meta_yaml";
-/// Key of a unit in a field's metadata.
-pub(super) const UNIT: &str = "unit";
-/// Key of a meaning in a field's metadata.
-pub(super) const MEANING: &str = "description";
 /// Number of rows of a row group. Its description of the columns is kept in memory until the end of the file.
 const GROUP: usize = 8192;
 

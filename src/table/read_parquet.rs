@@ -14,7 +14,7 @@ use parquet::file::metadata::{ColumnChunkMetaData, FileMetaData, KeyValue};
 
 use super::Entry;
 use super::checksum::{self, Verifier};
-use super::parquet::UNIT;
+use super::columns::UNIT;
 use super::read::{Cells, Source};
 use crate::error::{Error, Result};
 use crate::files;

@@ -12,7 +12,7 @@ use super::rvmod::{RvMod, beside};
 use super::rvtab_columns::{RvBatch, columns};
 use crate::error::{Error, Result};
 use crate::files::File;
-use crate::fit::{FitRow, Journal, Sink, SpectralFitter};
+use crate::fit::{DeviceRows, FitRow, Journal, Sink, SpectralFitter};
 use crate::output::{Metadata, OutputRecord, Staged, WholeFile, WriteOptions};
 use crate::spectra::{Column, ColumnValues, OnesSum, Spectra};
 
@@ -90,7 +90,7 @@ impl<'a> RvTabWriter<'a> {
     }
 
     /// Records how many rows in turn each device made, as [`TableWriter::made_by`](super::TableWriter::made_by) does.
-    pub fn made_by(&mut self, by_rows: &[(String, u64)]) {
+    pub fn made_by(&mut self, by_rows: &[DeviceRows]) {
         self.metadata.extend(Metadata::rows(by_rows));
     }
 

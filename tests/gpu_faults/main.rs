@@ -7,7 +7,9 @@ mod work;
 
 use popfit::low_level::gpu::{Fault, Faults};
 use popfit::spectra::{SpectraReader, Wavelength};
-use popfit::{Control, Device, Error, FitTable, Journal, Metadata, Result, Schema, Spectra, Summary, TableWriter};
+use popfit::{
+    Control, Device, DeviceRows, Error, FitTable, Journal, Metadata, Result, Schema, Spectra, Summary, TableWriter,
+};
 use popfit_testing::fits::{fitter, same_bits};
 use popfit_testing::tiny::{self, linear, spectra, wave};
 use work::{
@@ -272,7 +274,7 @@ fn stream(device: &Device, journal: &std::path::Path) -> (FitTable, Summary) {
 
 /// The device of every row.
 fn makers(summary: &Summary) -> Vec<String> {
-    summary.by_rows.iter().flat_map(|(name, rows)| std::iter::repeat_n(name.clone(), *rows as usize)).collect()
+    summary.by_rows.iter().flat_map(|one| std::iter::repeat_n(one.device.clone(), one.rows as usize)).collect()
 }
 
 #[test]
@@ -316,7 +318,8 @@ fn tables_tell_who_made_their_rows() {
         let schema = Schema::default().parameters(table.parameters().to_vec());
         let mut writer = TableWriter::create(&path, &schema, &Metadata::default()).unwrap();
         writer.append(&table.rows().collect::<Vec<_>>()).unwrap();
-        writer.made_by(&[("gpu:X".into(), 2), ("cpu".into(), 1)]);
+        let made = |device: &str, rows: u64| DeviceRows { device: device.into(), rows };
+        writer.made_by(&[made("gpu:X", 2), made("cpu", 1)]);
         writer.finish().unwrap();
         let bytes = std::fs::read(&path).unwrap();
         let holds = |text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());

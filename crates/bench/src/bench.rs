@@ -17,9 +17,6 @@ use super::score::{Row, best};
 use super::workload::Workload;
 use super::{machine, scaling};
 
-/// All solvers stop when a step is expected to change the objective by less than about this.
-pub const TOLERANCE: f64 = 1e-4;
-
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Few fits and little time for each solver: to see that it runs

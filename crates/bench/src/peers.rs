@@ -15,8 +15,8 @@ use peer_nalgebra as nalgebra;
 use peer_rand::{SeedableRng, rngs::StdRng};
 use popfit_argmin::Problem;
 
-use super::bench::TOLERANCE;
-
+/// All solvers stop when a step is expected to change the objective by less than about this.
+pub const TOLERANCE: f64 = 1e-4;
 /// Edge of the first simplex, popfit's own.
 const SIMPLEX: f64 = 0.5;
 const PARTICLES: usize = 40;

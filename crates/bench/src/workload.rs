@@ -11,8 +11,8 @@ use popfit::{
 };
 use popfit_argmin::Problems;
 
-use super::bench::TOLERANCE;
 use super::gauss::Gauss;
+use super::peers::TOLERANCE;
 use popfit_testing::noisy::noisy_templates;
 
 /// Spectra of the repository.

@@ -79,15 +79,21 @@ impl Differences {
     }
 }
 
-/// Returns pairs (row of A, row of B) with the same id; rows with equal ids are paired in their order, others left out.
-fn joined(a: &FitTable, b: &FitTable) -> Vec<(FitRow, FitRow)> {
+/// Rows of one spectrum in both tables.
+struct Pair {
+    a: FitRow,
+    b: FitRow,
+}
+
+/// Returns pairs of rows with the same id; rows with equal ids are paired in their order, others left out.
+fn joined(a: &FitTable, b: &FitTable) -> Vec<Pair> {
     let key = |row: &FitRow| match &row.id {
         Id::Integer(n) => n.to_string(),
         Id::Text(text) => text.clone(),
     };
     let mut places: HashMap<String, VecDeque<FitRow>> = HashMap::new();
     b.rows().for_each(|row| places.entry(key(&row)).or_default().push_back(row));
-    let pair = |row: FitRow| places.get_mut(&key(&row))?.pop_front().map(|other| (row, other));
+    let pair = |a: FitRow| places.get_mut(&key(&a))?.pop_front().map(|b| Pair { a, b });
     a.rows().filter_map(pair).collect()
 }
 
@@ -99,8 +105,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let b = open_table(&arguments.b)?.read_all()?;
     let pairs = joined(&a, &b);
     let missing = (a.len() - pairs.len(), b.len() - pairs.len());
-    let both: Vec<_> = pairs.iter().filter(|(a, b)| a.status.is_success() && b.status.is_success()).collect();
-    let turned = pairs.iter().filter(|(a, b)| a.status.is_success() != b.status.is_success()).count();
+    let both: Vec<_> = pairs.iter().filter(|Pair { a, b }| a.status.is_success() && b.status.is_success()).collect();
+    let turned = pairs.iter().filter(|Pair { a, b }| a.status.is_success() != b.status.is_success()).count();
     line(format_args!(
         "{} spectra in both tables, {} only in A, {} only in B; {} converged in both, {turned} in one of them",
         pairs.len(),
@@ -133,7 +139,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Returns |A − B| / error of each common parameter, sorted, over the pairs of rows `both`, which converged in A and B.
-fn differences(a: &FitTable, b: &FitTable, both: &[&(FitRow, FitRow)]) -> Result<Vec<Differences>, Failure> {
+fn differences(a: &FitTable, b: &FitTable, both: &[&Pair]) -> Result<Vec<Differences>, Failure> {
     let common: Vec<(usize, usize)> = (0..a.parameters().len())
         .filter_map(|p| Some((p, b.parameters().iter().position(|name| *name == a.parameters()[p])?)))
         .collect();
@@ -141,7 +147,7 @@ fn differences(a: &FitTable, b: &FitTable, both: &[&(FitRow, FitRow)]) -> Result
         return Err(Failure::usage("the tables have no parameter in common"));
     }
     let difference = |&(p, q): &(usize, usize)| {
-        let one = |(a, b): &&(FitRow, FitRow)| {
+        let one = |Pair { a, b }: &&Pair| {
             let apart = (a.parameters[p] - b.parameters[q]).abs();
             let error = if a.errors[p].is_nan() { b.errors[q] } else { a.errors[p] };
             match () {
@@ -155,7 +161,7 @@ fn differences(a: &FitTable, b: &FitTable, both: &[&(FitRow, FitRow)]) -> Result
         };
         let mut sorted: Vec<f64> = both.iter().map(one).filter(|x| !x.is_nan()).collect();
         sorted.sort_by(f64::total_cmp);
-        let is_open = |(a, b): &&(FitRow, FitRow)| a.errors[p].is_infinite() || b.errors[q].is_infinite();
+        let is_open = |Pair { a, b }: &&Pair| a.errors[p].is_infinite() || b.errors[q].is_infinite();
         let all_undetermined = !both.is_empty() && both.iter().all(is_open);
         Differences { name: a.parameters()[p].clone(), sorted, all_undetermined }
     };

@@ -377,7 +377,7 @@ fn about(
 
 /// Returns how many fits this run made itself, without those that it took from an earlier run's journal.
 fn fitted(summary: &Summary) -> u64 {
-    summary.by_device.iter().map(|(_, rows)| rows).sum()
+    summary.by_device.iter().map(|one| one.rows).sum()
 }
 
 /// Returns the last line of a run's output: counts by status, time, devices, and this run's own fits per second.
@@ -388,8 +388,8 @@ fn closing(summary: &Summary, counts: &Counts, time: Duration) -> String {
     let counts = if fits == 0 { "nothing to fit".to_string() } else { counts.to_string() };
     let kept = if fitted < fits { format!(", of which {} from the journal", fits - fitted) } else { String::new() };
     let devices = match summary.by_device.as_slice() {
-        [(only, _)] => only.clone(),
-        several => several.iter().map(|(name, fits)| format!("{name}: {fits}")).collect::<Vec<_>>().join(", "),
+        [only] => only.device.clone(),
+        several => several.iter().map(|one| format!("{}: {}", one.device, one.rows)).collect::<Vec<_>>().join(", "),
     };
     let rate = if ended > 0 { format!(", {rate:.1} spectra/s") } else { String::new() };
     let spectra = if fits == 1 { "spectrum" } else { "spectra" };

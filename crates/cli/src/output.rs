@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use popfit::spectra::FilesReader;
-use popfit::{FitRow, Journal, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter, TableWriter, WriteOptions};
+use popfit::{
+    DeviceRows, FitRow, Journal, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter, TableWriter, WriteOptions,
+};
 
 /// Layouts of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -47,9 +49,9 @@ impl<'a> Output<'a> {
         })
     }
 
-    /// Completes the result file and gives it its name; `by_rows` (device, count) says which device made which rows.
+    /// Completes the result file and gives it its name; `by_rows` says which device made which rows.
     /// The journal learns of the files before they have their names.
-    pub fn finish(self, by_rows: &[(String, u64)], journal: &mut Journal) -> Result<()> {
+    pub fn finish(self, by_rows: &[DeviceRows], journal: &mut Journal) -> Result<()> {
         match self {
             Output::Table(mut table) => {
                 table.made_by(by_rows);

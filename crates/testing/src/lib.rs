@@ -3,6 +3,7 @@
 
 pub mod fits;
 pub mod fits_bytes;
+pub mod minima;
 pub mod minpack;
 pub mod nist;
 pub mod noisy;

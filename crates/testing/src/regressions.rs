@@ -33,13 +33,15 @@ pub struct Truth {
 }
 
 /// Noisy curves of one regression on a common grid.
-struct Noisy {
+pub(crate) struct Noisy {
     /// (POINTS)
-    x: Vec<f64>,
+    pub x: Vec<f64>,
     /// (curves, POINTS)
-    y: Vec<f64>,
+    pub y: Vec<f64>,
     /// (curves, P), in the order of the formula's own parameters.
-    starts: Vec<f64>,
+    pub starts: Vec<f64>,
+    /// (curves, P): the same of the truths.
+    pub truths: Vec<f64>,
 }
 
 /// Number of curves, their noise (as in [`NOISES`]) and the seed of the random numbers.
@@ -279,11 +281,12 @@ impl Regression {
 
     /// Draws curves whose noise is `noise` times the root mean square of the true values about their mean, and starts
     /// that are 20 to 50 % off in each parameter. `names`: the formula's parameters in its own order.
-    fn draw(&self, names: &[String], Sample { curves, noise, seed }: Sample) -> Noisy {
+    pub(crate) fn draw(&self, names: &[String], Sample { curves, noise, seed }: Sample) -> Noisy {
         let mut random = Random(seed);
         let (x, places) = (self.grid(), self.places(names));
-        let (mut y, mut starts) = (Vec::with_capacity(curves * POINTS), Vec::with_capacity(curves * names.len()));
-        for _ in 0..curves {
+        let mut y = Vec::with_capacity(curves * POINTS);
+        let (mut starts, mut truths) = (vec![f64::NAN; curves * names.len()], vec![f64::NAN; curves * names.len()]);
+        for k in 0..curves {
             let truth: Vec<f64> =
                 self.truths.iter().map(|t| t.range[0] + (t.range[1] - t.range[0]) * random.uniform()).collect();
             let values: Vec<f64> = x.iter().map(|&x| (self.value)(&truth, x)).collect();
@@ -294,11 +297,11 @@ impl Regression {
                 .iter()
                 .map(|t| t * (1.0 + (0.2 + 0.3 * random.uniform()) * if random.uniform() < 0.5 { -1.0 } else { 1.0 }))
                 .collect();
-            let first = starts.len();
-            starts.resize(first + names.len(), f64::NAN);
-            places.iter().zip(off).for_each(|(&place, off)| starts[first + place] = off);
+            for (place, (off, truth)) in places.iter().map(|place| k * names.len() + place).zip(off.iter().zip(truth)) {
+                (starts[place], truths[place]) = (*off, truth);
+            }
         }
-        Noisy { x, y, starts }
+        Noisy { x, y, starts, truths }
     }
 
     /// Fits a sample of curves and compares the χ² of every success with that of its parameters.

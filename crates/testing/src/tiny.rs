@@ -16,8 +16,14 @@ fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
-/// Outputs, weight, bias.
-pub type Layer = (usize, Vec<f32>, Vec<f32>);
+/// A dense layer.
+pub struct Layer {
+    pub outputs: usize,
+    /// (outputs, inputs)
+    pub weight: Vec<f32>,
+    /// (outputs)
+    pub bias: Vec<f32>,
+}
 
 /// A network without hull; labels are scaled as they are, trained in ±10.
 pub fn network(labels: &[&str], activation: &str, layers: &[Layer]) -> Emulator {
@@ -41,7 +47,7 @@ pub fn network_file(labels: &[&str], activation: &str, layers: &[Layer]) -> Vec<
         vec![PIXELS],
         wavelength().iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>(),
     )];
-    for (k, (outputs, weight, bias)) in layers.iter().enumerate() {
+    for (k, Layer { outputs, weight, bias }) in layers.iter().enumerate() {
         tensors.push((format!("layer.{k}.weight"), Dtype::F32, vec![*outputs, weight.len() / outputs], bytes(weight)));
         tensors.push((format!("layer.{k}.bias"), Dtype::F32, vec![*outputs], bytes(bias)));
     }
@@ -57,7 +63,7 @@ pub fn linear(labels: &[&str], coefficient: impl Fn(usize, usize) -> f32) -> Emu
 
 pub fn linear_layer(labels: usize, coefficient: impl Fn(usize, usize) -> f32) -> Layer {
     let weight = (0..PIXELS).flat_map(|j| (0..labels).map(|l| coefficient(l, j)).collect::<Vec<f32>>()).collect();
-    (PIXELS, weight, vec![1.0; PIXELS])
+    Layer { outputs: PIXELS, weight, bias: vec![1.0; PIXELS] }
 }
 
 /// Waves that are not orthogonal, to make it interesting.

@@ -64,7 +64,8 @@ impl Problem<'_> {
         let parallel = |parameters: [usize; 2]| {
             let [here, both, there] = rows.products(parameters);
             let sine_square = 1.0 - (both / here) * (both / there);
-            (sine_square <= ALIKE).then_some(Pair { parameters, ratio: both / here })
+            // infinite where the square of a column is beyond f64's range
+            (sine_square.abs() <= ALIKE).then_some(Pair { parameters, ratio: both / here })
         };
         pairs.filter_map(parallel).take(MOST_PAIRS).collect()
     }

@@ -10,7 +10,7 @@ use crate::fit::journal::{Hash, fingerprint};
 use crate::fit::rest::KnownRows;
 use crate::fit::row::FitRow;
 use crate::fit::stages::{Stage, Stages};
-use crate::fit::{Journal, Sink};
+use crate::fit::{DeviceRows, Journal, Sink};
 use crate::solver::Status;
 use crate::spectra::Spectra;
 
@@ -75,9 +75,9 @@ pub struct Ends<'a> {
     /// Number of those whose fits were interrupted because the run was cancelled.
     pub interrupted: u64,
     /// Number of rows that each device made, without those that the journal knew.
-    pub by_device: Vec<(String, u64)>,
+    pub by_device: Vec<DeviceRows>,
     /// Makers of the rows in the order of the rows, each with the number of its rows.
-    pub by_rows: Vec<(String, u64)>,
+    pub by_rows: Vec<DeviceRows>,
 }
 
 impl Ends<'_> {
@@ -167,8 +167,8 @@ impl Ends<'_> {
             self.fits += count;
             self.interrupted += rows.iter().filter(|row| row.status == Status::Interrupted).count() as u64;
             match self.by_rows.last_mut() {
-                Some((last, rows)) if *last == name => *rows += count,
-                _ => self.by_rows.push((name, count)),
+                Some(last) if last.device == name => last.rows += count,
+                _ => self.by_rows.push(DeviceRows { device: name, rows: count }),
             }
             self.stages.time(Stage::Write, || self.sink.append(&piece.spectra, rows))?;
         }
@@ -181,9 +181,9 @@ impl Ends<'_> {
         let earlier = piece.known_makers.clone();
         match maker {
             Maker::Device(device) if !piece.is_known() => {
-                let (name, rows) = &mut self.by_device[*device];
-                *rows += piece.spectra.len() as u64 - piece.recalled;
-                joined(earlier, name)
+                let made = &mut self.by_device[*device];
+                made.rows += piece.spectra.len() as u64 - piece.recalled;
+                joined(earlier, &made.device)
             }
             _ => earlier,
         }

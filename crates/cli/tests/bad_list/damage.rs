@@ -125,7 +125,7 @@ pub mod file {
 
 /// Networks of the labels `a` and `b`.
 pub mod network {
-    use popfit_testing::tiny::{PIXELS, linear_layer, network_file, wave};
+    use popfit_testing::tiny::{Layer, PIXELS, linear_layer, network_file, wave};
 
     /// For [`overflowing`]: where it is infinite, and where it is not.
     pub const FAR: &str = "[continuum]\nkind = \"none\"\n[labels.a]\nstart = 6.0\n[labels.b]\nfixed = 0.0\n";
@@ -152,8 +152,9 @@ pub mod network {
 
     /// Infinite above a = 4.13.
     pub fn overflowing() -> Vec<u8> {
-        let hidden = (2, vec![1.0, 0.0, 1.0, 0.0], vec![-3.0, 20.0]);
+        let hidden = Layer { outputs: 2, weight: vec![1.0, 0.0, 1.0, 0.0], bias: vec![-3.0, 20.0] };
         let weight = (0..PIXELS).flat_map(|j| [3e38, 1.0 + wave(0, j)]).collect();
-        network_file(&["a", "b"], "relu", &[hidden, (PIXELS, weight, vec![-19.0; PIXELS])])
+        let output = Layer { outputs: PIXELS, weight, bias: vec![-19.0; PIXELS] };
+        network_file(&["a", "b"], "relu", &[hidden, output])
     }
 }
