@@ -1,13 +1,15 @@
 //! Matching of spectra to the arms of a model, and the arrays that a device reads.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
 use super::ready::{Grids, ReadySpectra, ReadySpectrum, Starts};
 use crate::error::{Error, Result};
 use crate::model::{
-    Fault, LineSpread, ModelArm, Prepared, RawArm, Sampling, SpectralModel, SpectralObjective, hull_weights, prepare,
+    Fault, LineSpread, ModelArm, Prepared, PreparedArm, RawArm, Sampling, SpectralModel, SpectralObjective,
+    hull_weights, prepare,
 };
 use crate::recording::{Scope, Values};
 use crate::solver::Batch;
@@ -175,15 +177,16 @@ fn add_arm(batch: &mut Batch, objective: &SpectralObjective, spectra: ReadySpect
     let (ready, grid, buffers) = (spectra.spectra, &spectra.grids[a], &objective.arms[a]);
     let width = objective.pixels(buffers);
     // 1. Arrays of each spectrum.
-    let arms = || ready.iter().map(|r| &r.prepared.arms[a]);
-    batch.blocks.push((buffers.data, padded_rows(arms().map(|arm| &arm.data[..]).collect(), 1, width)));
-    batch.blocks.push((buffers.weight, padded_rows(arms().map(|arm| &arm.weight[..]).collect(), 1, width)));
+    let of_arms = |rows, array: fn(&PreparedArm) -> &Arc<Vec<f32>>| {
+        Values::Blocks(ready.par_iter().map(|r| padded_rows(array(&r.prepared.arms[a]), rows, width)).collect())
+    };
+    batch.blocks.push((buffers.data, of_arms(1, |arm| &arm.data)));
+    batch.blocks.push((buffers.weight, of_arms(1, |arm| &arm.weight)));
     if let Some((diagonals, resolution)) = buffers.resolution {
-        let values = padded_rows(arms().map(|arm| &arm.resolution[..]).collect(), diagonals, width);
-        batch.blocks.push((resolution, values));
+        batch.blocks.push((resolution, of_arms(diagonals, |arm| &arm.resolution)));
     }
     if let Some(basis) = buffers.basis {
-        let transforms = arms().flat_map(|arm| arm.transform.iter().copied());
+        let transforms = ready.iter().flat_map(|r| r.prepared.arms[a].transform.iter().copied());
         batch.blocks.push((basis.transform, Values::F32(transforms.collect::<Vec<_>>().into())));
     }
     // 2. Arrays of each wavelength grid.
@@ -196,30 +199,39 @@ fn add_arm(batch: &mut Batch, objective: &SpectralObjective, spectra: ReadySpect
         pad_rows(&sampling.index, own, 1, width);
     }
     batch.blocks.push((buffers.index, Values::I32(index.into())));
-    let fractions = samplings.iter().map(|sampling| &sampling.fraction[..]).collect();
-    batch.blocks.push((buffers.fraction, padded_rows(fractions, 1, width)));
+    let of_samplings = |rows, array: fn(&Sampling) -> &Arc<Vec<f32>>| {
+        Values::Blocks(samplings.par_iter().map(|sampling| padded_rows(array(sampling), rows, width)).collect())
+    };
+    batch.blocks.push((buffers.fraction, of_samplings(1, |sampling| &sampling.fraction)));
     // 3. The continuum basis, which is that of each spectrum or that of each grid.
     if let Some(basis) = buffers.basis {
         let bases = match objective.recording().block(basis.basis).scope {
-            Scope::Spectrum => ready.iter().map(|r| basis_of(r, grid, a)).collect(),
-            _ => samplings.iter().map(|sampling| &sampling.basis[..]).collect(),
+            Scope::Spectrum => {
+                Values::Blocks(ready.par_iter().map(|r| basis_of(r, grid, a, basis.terms, width)).collect())
+            }
+            _ => of_samplings(basis.terms, |sampling| &sampling.basis),
         };
-        batch.blocks.push((basis.basis, padded_rows(bases, basis.terms, width)));
+        batch.blocks.push((basis.basis, bases));
     }
 }
 
-/// Returns the continuum basis of a spectrum in one arm; empty if its wavelength grid cannot be used.
-fn basis_of<'r>(ready: &'r ReadySpectrum, grid: &'r Grids, a: usize) -> &'r [f32] {
-    grid.of(ready.place).map_or(&[][..], |sampling| ready.prepared.arms[a].basis(sampling))
+/// Returns the continuum basis of a spectrum in one arm; zeros if its wavelength grid cannot be used.
+fn basis_of(ready: &ReadySpectrum, grid: &Grids, a: usize, terms: usize, width: usize) -> Arc<Vec<f32>> {
+    match grid.of(ready.place) {
+        Ok(sampling) => padded_rows(ready.prepared.arms[a].basis(sampling), terms, width),
+        Err(_) => vec![0.0; terms * width].into(),
+    }
 }
 
-/// Returns all arrays as one f32 block: each array's `rows` rows, each row padded with zeros to `width`.
-fn padded_rows(arrays: Vec<&[f32]>, rows: usize, width: usize) -> Values {
-    // These are most of a batch's bytes, so that all cores take part.
-    let mut all = vec![0.0; rows * width * arrays.len()];
-    let blocks = all.par_chunks_mut((rows * width).max(1)).zip(&arrays);
-    blocks.for_each(|(own, array)| pad_rows(array, own, rows, width));
-    Values::F32(all.into())
+/// Returns an array of `rows` rows of equal length, each padded with zeros to `width`: the array itself, if they are
+/// that long. An empty array gives zeros.
+fn padded_rows(array: &Arc<Vec<f32>>, rows: usize, width: usize) -> Arc<Vec<f32>> {
+    if array.len() == rows * width {
+        return array.clone();
+    }
+    let mut wide = vec![0.0; rows * width];
+    pad_rows(array, &mut wide, rows, width);
+    wide.into()
 }
 
 /// Copies `rows` rows of equal length from one array to the beginnings of rows of length `width` in another. Values

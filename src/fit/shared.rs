@@ -60,10 +60,14 @@ impl Shared {
         let key = Key { layout: layout.to_vec(), precision, values_only };
         let known = all.iter().find(|(other, _)| *other == key).and_then(|(_, objective)| objective.upgrade());
         known.unwrap_or_else(|| {
-            let made = Arc::new(match values_only {
+            let mut made = match values_only {
                 false => SpectralObjective::new(model, layout, precision),
                 true => SpectralObjective::evaluation(model, layout, precision),
-            });
+            };
+            if let Some(other) = all.first().and_then(|(_, other)| other.upgrade()) {
+                made.share_constants(&other);
+            }
+            let made = Arc::new(made);
             all.push((key, Arc::downgrade(&made)));
             made
         })
@@ -80,6 +84,7 @@ impl fmt::Debug for Shared {
 mod tests {
     use super::*;
     use crate::cpu::CpuDevice;
+    use crate::recording::Values;
     use crate::solver::{Device as _, LevenbergMarquardt, Method};
     use crate::{Continuum, Emulator};
 
@@ -122,5 +127,28 @@ mod tests {
         assert_eq!(kin.sharers(), 2);
         drop((first, second));
         assert_eq!(kin.sharers(), 0);
+    }
+
+    /// The weights of a network are in memory once, whatever objectives a run has.
+    #[test]
+    fn objectives_share_the_network() {
+        let (model, shared) = (model(), Shared::default());
+        let first = shared.objective(&model, &[LAYOUT], Precision::F32, false);
+        let others = [
+            shared.objective(&model, &[ArmLayout { pixels: 116, ..LAYOUT }], Precision::F32, false),
+            shared.objective(&model, &[LAYOUT], Precision::F32, true),
+        ];
+        let weights = |objective: &SpectralObjective| {
+            let of_network = |name: &str| name.ends_with(".weight");
+            let buffers = objective.recording().buffers.clone().into_iter();
+            buffers.filter(|buffer| of_network(&buffer.name)).filter_map(|buffer| buffer.values).collect::<Vec<_>>()
+        };
+        let address =
+            |values: &Values| if let Values::F32(array) = values { array.as_ptr() } else { panic!("not f32") };
+        for other in others {
+            let (here, there) = (weights(&first), weights(&other));
+            assert!(here.len() > 1 && here.len() == there.len());
+            assert!(here.iter().zip(&there).all(|(a, b)| address(a) == address(b)));
+        }
     }
 }

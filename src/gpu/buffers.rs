@@ -7,6 +7,7 @@ use super::layout::{CONTROL, Layout, POISON};
 use crate::error::Result;
 use crate::kernels::shader::stride;
 use crate::recording::{BufferId, Kind, Prior, Recording, Scope, Stage, Values};
+use crate::rows::values::joined;
 
 /// Buffers are bound as vec4.
 const ALIGNMENT: usize = 4;
@@ -210,6 +211,7 @@ pub(super) fn upload_to(
     match values {
         Values::F32(v) => write(context, buffer, v, length, stride, places),
         Values::I32(v) => write(context, buffer, v, length, stride, places),
+        Values::Blocks(blocks) => write(context, buffer, &joined(blocks), length, stride, places),
         Values::F64(v) => {
             let narrow: Vec<f32> = v.iter().map(|x| *x as f32).collect();
             write(context, buffer, &narrow, length, stride, places);
@@ -221,8 +223,7 @@ pub(super) fn upload_to(
 fn halves(values: &Values) -> Vec<u16> {
     match values {
         Values::F32(v) => v.iter().map(|x| f16::from_f32(*x).to_bits()).collect(),
-        Values::F64(v) => v.iter().map(|x| f16::from_f64(*x).to_bits()).collect(),
-        Values::I32(v) => v.iter().map(|x| f16::from_f64(f64::from(*x)).to_bits()).collect(),
+        other => other.to_f64().iter().map(|x| f16::from_f64(*x).to_bits()).collect(),
     }
 }
 

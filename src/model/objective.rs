@@ -59,6 +59,12 @@ impl SpectralObjective {
         &self.recording
     }
 
+    /// Shares the memory of the network's weights with another objective of the same model. Populations that were
+    /// made of this objective keep theirs.
+    pub fn share_constants(&mut self, other: &SpectralObjective) {
+        Arc::make_mut(&mut self.recording).share_constants(&other.recording);
+    }
+
     /// Returns the length of an arm's pixel rows, padding included.
     pub fn pixels(&self, arm: &ArmBuffers) -> usize {
         self.recording.block(arm.data).length

@@ -15,23 +15,24 @@ use super::weights::weights;
 use super::{ModelArm, SpectralModel};
 use crate::rows::gram::BLOCK;
 
-/// One arm of one spectrum, ready for the device. All (padded) unless said otherwise.
+/// One arm of one spectrum, ready for the device. All (padded) unless said otherwise. The CPU reads shared arrays where
+/// they are.
 #[derive(Clone, Debug, Default)]
 pub struct PreparedArm {
     /// √ivar flux; 0 where masked.
-    pub data: Vec<f32>,
+    pub data: Arc<Vec<f32>>,
     /// √ivar / `scale`, about 1; 0 where masked.
-    pub weight: Vec<f32>,
+    pub weight: Arc<Vec<f32>>,
     /// (terms, terms) lower triangular: from `basis`, or the grid's, to one that is orthonormal under `weight`.
     pub transform: Vec<f32>,
     /// Sampling of the part of the grid that has weight, if the spectrum uses the basis of that.
     pub window: Option<Arc<Sampling>>,
     /// (terms, padded) A basis of the spectrum's own, where its weights leave those two ill conditioned; else empty.
-    pub basis: Vec<f32>,
+    pub basis: Arc<Vec<f32>>,
     /// Number of continuum terms that the weights determine: 0 where the arm drops out.
     pub rank: usize,
     /// (diagonals, padded) The spectrum's resolution matrix; empty where the model asks for none.
-    pub resolution: Vec<f32>,
+    pub resolution: Arc<Vec<f32>>,
     /// Mean √ivar; 1 without a continuum, which could not take it up.
     pub scale: f64,
     /// (terms) Of the basis: the continuum fitted without the model's lines.
@@ -41,7 +42,7 @@ pub struct PreparedArm {
 impl PreparedArm {
     /// Returns the continuum basis (terms, padded) that the spectrum's coefficients belong to: its own, that of a
     /// window, or the grid's.
-    pub fn basis<'a>(&'a self, grid: &'a Sampling) -> &'a [f32] {
+    pub fn basis<'a>(&'a self, grid: &'a Sampling) -> &'a Arc<Vec<f32>> {
         if self.basis.is_empty() { &self.window.as_deref().unwrap_or(grid).basis } else { &self.basis }
     }
 
@@ -54,7 +55,7 @@ impl PreparedArm {
     /// not kept, because it would be a third of all that is prepared.
     pub fn smooth(&self, sampling: &Sampling) -> Vec<f32> {
         if self.continuum.is_empty() {
-            return self.weight.clone();
+            return self.weight.to_vec();
         }
         let mut smooth = vec![0.0; self.weight.len()];
         pulp::Arch::new().dispatch(AddContinuum { arm: self, sampling, smooth: &mut smooth });
@@ -180,13 +181,13 @@ fn prepare_arm(
     let (terms, pixels) = (arm.continuum.terms, padded(sampling.pixels));
     let count = ivar.iter().filter(|w| **w > 0.0).count();
     let mut out = PreparedArm {
-        data: vec![0.0; pixels],
-        weight: vec![0.0; pixels],
+        data: vec![0.0; pixels].into(),
+        weight: vec![0.0; pixels].into(),
         transform: vec![0.0; terms * terms],
         window: None,
-        basis: Vec::new(),
+        basis: Arc::default(),
         rank: 0,
-        resolution: resolution(arm, raw, sampling, ivar)?,
+        resolution: resolution(arm, raw, sampling, ivar)?.into(),
         scale: 1.0,
         continuum: vec![0.0; terms],
     };
@@ -271,11 +272,14 @@ impl NullaryFnOnce for Scale<'_> {
             arm.scale = sums.iter().sum::<f64>() / count as f64;
         }
         let scale = arm.scale;
-        for ((data, flux), root) in arm.data.iter_mut().zip(flux).zip(&root) {
+        for ((data, flux), root) in Arc::make_mut(&mut arm.data).iter_mut().zip(flux).zip(&root) {
             let value = (*flux * *root) as f32;
             *data = if *root > 0.0 { value } else { 0.0 };
         }
-        arm.weight.iter_mut().zip(&root).for_each(|(weight, root)| *weight = (*root / scale) as f32);
+        Arc::make_mut(&mut arm.weight)
+            .iter_mut()
+            .zip(&root)
+            .for_each(|(weight, root)| *weight = (*root / scale) as f32);
         ivar.chunks(4096).map(sum_of_logarithms).sum()
     }
 }

@@ -3,6 +3,8 @@
 //! With the spectra's own resolution matrices, pixels under the model file's masks are still computed, because their
 //! light reaches their neighbours. A pixel within reach of one that the template lacks does not count.
 
+use std::sync::Arc;
+
 use super::continuum::{Orthonormal, basis, orthonormalise};
 use super::determined::LARGEST_VALUE;
 use super::window::Windows;
@@ -30,12 +32,12 @@ pub struct Sampling {
     /// neighbours, or a window leaves them out.
     pub index: Vec<i32>,
     /// (padded)
-    pub fraction: Vec<f32>,
+    pub fraction: Arc<Vec<f32>>,
     /// (pixels) Those that count: inside the window, read, inside the arm's range, outside masked intervals, and not
     /// within reach (by the spectra's resolution) of a pixel that the template does not reach.
     pub on: Vec<bool>,
     /// (terms, padded), orthonormal over the used pixels; empty where these do not determine all terms.
-    pub basis: Vec<f32>,
+    pub basis: Arc<Vec<f32>>,
     /// ln |det| between the raw and this basis.
     pub ln_det: f64,
     /// Upper limit of the condition number between this basis and the raw one, whose terms are scaled to unit length.
@@ -122,6 +124,7 @@ impl Sampling {
             padded_basis(raw, &on, &on).unwrap_or((Vec::new(), Orthonormal::NONE));
         let used = on.iter().filter(|on| **on).count();
         let (ends, windows) = ((low, high), Windows::default());
+        let (fraction, basis) = (Arc::new(fraction), Arc::new(basis));
         Ok(Sampling { pixels, index, fraction, on, basis, ln_det, condition, ends, used, is_template, windows })
     }
 

@@ -61,12 +61,12 @@ fn own_basis(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, out: &mut Prepar
         return Err(Fault { cause: Cause::BadWeight, detail });
     };
     let terms = arm.continuum.terms;
-    (out.basis, out.rank) = (found.basis, found.rank);
+    (out.basis, out.rank) = (found.basis.into(), found.rank);
     out.transform.fill(0.0);
     (0..found.rank).for_each(|c| out.transform[c * terms + c] = 1.0);
     let rows = out.basis.chunks_exact(out.weight.len());
     for (target, row) in out.continuum.iter_mut().zip(rows) {
-        let products = row.iter().zip(&out.weight).zip(&out.data).map(|((q, w), d)| f64::from(q * w) * f64::from(*d));
+        let products = row.iter().zip(&*out.weight).zip(&*out.data).map(|((q, w), d)| f64::from(q * w) * f64::from(*d));
         *target = products.sum::<f64>() as f32;
     }
     Ok(2.0 * found.ln_diagonal)

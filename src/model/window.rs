@@ -85,7 +85,7 @@ impl Sampling {
             index: self.index.clone(),
             fraction: self.fraction.clone(),
             on,
-            basis,
+            basis: Arc::new(basis),
             ln_det,
             condition,
             ends: self.ends,

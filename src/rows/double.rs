@@ -133,4 +133,8 @@ impl Real for f64 {
     fn share(values: &Values) -> Option<Arc<Vec<f64>>> {
         if let Values::F64(v) = values { Some(v.clone()) } else { None }
     }
+
+    fn blocks(_: &Values) -> Option<&[Arc<Vec<f64>>]> {
+        None
+    }
 }

@@ -96,6 +96,8 @@ pub trait Real:
     fn convert(values: &Values) -> Vec<Self>;
     /// Returns the values without a copy, if they are of this precision.
     fn share(values: &Values) -> Option<Arc<Vec<Self>>>;
+    /// Returns the blocks of [`Values::Blocks`], if they are of this precision.
+    fn blocks(values: &Values) -> Option<&[Arc<Vec<Self>>]>;
 
     /// A register's worth of these, where autovectorised loops are not enough.
     type Vector<S: Simd>: Copy;
@@ -164,6 +166,7 @@ fn converted<R: Real>(values: &Values) -> Vec<R> {
         Values::F32(v) => v.iter().map(|&x| R::of(f64::from(x))).collect(),
         Values::F64(v) => v.iter().map(|&x| R::of(x)).collect(),
         Values::I32(v) => v.iter().map(|&x| R::of(f64::from(x))).collect(),
+        Values::Blocks(blocks) => blocks.iter().flat_map(|block| block.iter()).map(|&x| R::of(f64::from(x))).collect(),
     }
 }
 

@@ -153,6 +153,14 @@ impl Real for f32 {
         converted(values)
     }
     fn share(values: &Values) -> Option<Arc<Vec<f32>>> {
-        if let Values::F32(v) = values { Some(v.clone()) } else { None }
+        match values {
+            Values::F32(v) => Some(v.clone()),
+            Values::Blocks(blocks) if blocks.len() == 1 => blocks.first().cloned(),
+            _ => None,
+        }
+    }
+
+    fn blocks(values: &Values) -> Option<&[Arc<Vec<f32>>]> {
+        if let Values::Blocks(blocks) = values { Some(blocks) } else { None }
     }
 }

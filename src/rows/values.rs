@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 /// Elements of a buffer on the host.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Values {
     /// Single precision.
     F32(Arc<Vec<f32>>),
@@ -11,6 +13,8 @@ pub enum Values {
     F64(Arc<Vec<f64>>),
     /// Whole numbers.
     I32(Arc<Vec<i32>>),
+    /// Single precision, in blocks of equal length that need not lie beside each other.
+    Blocks(Vec<Arc<Vec<f32>>>),
 }
 
 impl Values {
@@ -20,6 +24,7 @@ impl Values {
             Values::F32(v) => v.len(),
             Values::F64(v) => v.len(),
             Values::I32(v) => v.len(),
+            Values::Blocks(blocks) => blocks.iter().map(|block| block.len()).sum(),
         }
     }
 
@@ -32,4 +37,20 @@ impl Values {
     pub fn bytes(&self) -> usize {
         if matches!(self, Values::F64(_)) { 8 * self.len() } else { 4 * self.len() }
     }
+
+    /// Returns the elements as f64.
+    pub fn to_f64(&self) -> Vec<f64> {
+        match self {
+            Values::F32(v) => v.iter().map(|x| f64::from(*x)).collect(),
+            Values::F64(v) => v.to_vec(),
+            Values::I32(v) => v.iter().map(|x| f64::from(*x)).collect(),
+            Values::Blocks(blocks) => blocks.iter().flat_map(|block| block.iter()).map(|x| f64::from(*x)).collect(),
+        }
+    }
+}
+
+/// Returns blocks one after another in a single array.
+pub(crate) fn joined(blocks: &[Arc<Vec<f32>>]) -> Vec<f32> {
+    // These are most of a batch's bytes, so that all cores take part.
+    blocks.par_iter().flat_map_iter(|block| block.iter().copied()).collect()
 }

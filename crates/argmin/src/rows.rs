@@ -16,9 +16,8 @@ use popfit::low_level::recording::{BufferId, Prior, Stage, Values};
 pub(super) fn values(job: &Job, id: BufferId) -> Vec<f64> {
     let block = job.batch.blocks.iter().find(|(other, _)| *other == id);
     block.map_or_else(Vec::new, |(_, values)| match values {
-        Values::F32(v) => v.iter().map(|x| f64::from(*x)).collect(),
-        Values::F64(v) => v.to_vec(),
         Values::I32(_) => Vec::new(),
+        numbers => numbers.to_f64(),
     })
 }
 

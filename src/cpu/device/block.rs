@@ -14,19 +14,29 @@ pub enum Block<R> {
 }
 
 /// Floating-point elements of a buffer: its own, or those of a batch, which are shared as long as they lie where a copy
-/// would put them.
+/// would put them, or block by block.
 pub struct Floats<R> {
     own: Vec<R>,
     shared: Option<Arc<Vec<R>>>,
+    /// By place, the block that is shared alone.
+    blocks: Vec<Option<Arc<Vec<R>>>>,
 }
 
 impl<R: Real> Floats<R> {
     /// Wraps a vector as a block that owns its numbers and shares none.
     fn new(own: Vec<R>) -> Floats<R> {
-        Floats { own, shared: None }
+        Floats { own, shared: None, blocks: Vec::new() }
     }
 
-    /// Returns the block's numbers as one slice, whether it owns them or shares them with the caller's data.
+    /// Returns the block of `length` numbers at a place, shared or not.
+    pub fn block(&self, place: usize, length: usize) -> &[R] {
+        match self.blocks.get(place) {
+            Some(Some(block)) => block,
+            _ => &self.all()[place * length..(place + 1) * length],
+        }
+    }
+
+    /// Returns the numbers that do not belong to a block shared alone, as one slice.
     pub fn all(&self) -> &[R] {
         self.shared.as_ref().map_or(&self.own, |shared| shared)
     }
@@ -34,6 +44,17 @@ impl<R: Real> Floats<R> {
     /// Copies consecutive blocks of `length` elements of `values` to these block indices, or shares them; returns bytes
     /// copied.
     fn put(&mut self, values: &Values, length: usize, places: &[usize]) -> usize {
+        if let Some(blocks) = R::blocks(values) {
+            let end = places.iter().max().map_or(0, |last| last + 1);
+            self.blocks.resize(end.max(self.blocks.len()), None);
+            places.iter().zip(blocks).for_each(|(place, block)| self.blocks[*place] = Some(block.clone()));
+            return 0;
+        }
+        for place in places {
+            if let Some(block) = self.blocks.get_mut(*place) {
+                *block = None;
+            }
+        }
         let shared = R::share(values);
         if let Some(shared) = &shared
             && self.all().is_empty()
@@ -81,7 +102,7 @@ impl<R: Real> Block<R> {
                 own.iter_mut().for_each(|x| *x = rounded(*x));
                 Block::Float(Floats::new(own))
             }
-            _ => Block::Float(Floats { own: Vec::new(), shared: Some(shared(values)) }),
+            _ => Block::Float(Floats { own: Vec::new(), shared: Some(shared(values)), blocks: Vec::new() }),
         }
     }
 
@@ -112,7 +133,10 @@ impl<R: Real> Block<R> {
     /// Returns the size of all the block's elements, shared ones included (bytes).
     pub fn bytes(&self) -> usize {
         match self {
-            Block::Float(all) => size_of_val(all.all()),
+            Block::Float(all) => {
+                let blocks = all.blocks.iter().flatten().map(|block| size_of_val(block.as_slice()));
+                size_of_val(all.all()) + blocks.sum::<usize>()
+            }
             Block::Index(all) => size_of_val(all.as_slice()),
         }
     }
@@ -123,6 +147,7 @@ impl<R: Real> Block<R> {
             Block::Float(all) => {
                 all.own.clear();
                 all.shared = None;
+                all.blocks.clear();
             }
             Block::Index(all) => all.clear(),
         }
@@ -176,5 +201,34 @@ mod tests {
         let mut double = Block::<f64>::with_room(Kind::Float, 8).unwrap();
         assert_eq!(double.put(Kind::Float, &first, 2, &[0, 1, 2]), 48);
         assert_eq!(double.bytes(), 48);
+    }
+
+    #[test]
+    fn blocks_that_are_shared_alone_replace_others_at_their_places() {
+        let whole = |x: f32| Values::F32(Arc::new(vec![x; 4]));
+        let apart = |x: f32| Values::Blocks(vec![Arc::new(vec![x; 2]), Arc::new(vec![x + 1.0; 2])]);
+        let mut block = Block::<f32>::with_room(Kind::Float, 8).unwrap();
+        let values = apart(1.0);
+        assert_eq!(block.put(Kind::Float, &values, 2, &[0, 2]), 0);
+        let (Block::Float(floats), Values::Blocks(own)) = (&block, &values) else { panic!() };
+        assert_eq!(floats.block(2, 2).as_ptr(), own[1].as_ptr());
+        // copies between and over them, and blocks over copies
+        block.put(Kind::Float, &whole(5.0), 2, &[1, 2]);
+        block.put(Kind::Float, &apart(7.0), 2, &[3, 1]);
+        let Block::Float(floats) = &block else { panic!() };
+        let seen: Vec<f32> = (0..4).flat_map(|place| floats.block(place, 2).to_vec()).collect();
+        assert_eq!(seen, [1.0, 1.0, 8.0, 8.0, 5.0, 5.0, 7.0, 7.0]);
+        block.clear();
+        assert_eq!(block.bytes(), 0);
+        // other precisions get copies, and a block of its own is shared whole
+        let mut double = Block::<f64>::with_room(Kind::Float, 8).unwrap();
+        assert_eq!(double.put(Kind::Float, &apart(1.0), 2, &[0, 1]), 32);
+        let Block::Float(floats) = &double else { panic!() };
+        assert_eq!(floats.all(), [1.0, 1.0, 2.0, 2.0]);
+        let only = Arc::new(vec![1f32; 2]);
+        let Block::Float(floats) = Block::<f32>::new(Kind::Float, &Values::Blocks(vec![only.clone()])) else {
+            panic!()
+        };
+        assert_eq!(floats.all().as_ptr(), only.as_ptr());
     }
 }

@@ -1,19 +1,22 @@
-//! Data that all populations of a recording share, among them those of the workers of a run: packed weights, and rows
-//! of starts that recur ([`Recording::kin`](crate::recording::Recording)).
+//! Data that all populations of a recording share, among them those of the workers of a run: packed weights, rows of
+//! starts that recur, and spare tiles ([`Recording::kin`](crate::recording::Recording)).
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::block::Block;
 use super::known::Known;
-use crate::recording::{Recording, Stage};
+use super::tile::Tile;
+use crate::recording::{Product, Recording, Stage};
 use crate::rows::Real;
 use crate::rows::product::Packed;
 
 pub struct Made<R> {
-    /// By buffer: a product's weights.
-    packed: Vec<Option<Packed<R>>>,
+    /// By buffer: a product's weights. Recordings that share their constants share these, too.
+    packed: Vec<Option<Arc<Packed<R>>>>,
     /// `None` where nothing can be kept.
     pub known: Option<Known<R>>,
+    /// Tiles that no thread uses at present. There are no more than threads, however many populations there are.
+    tiles: Mutex<Vec<Tile<R>>>,
 }
 
 impl<R: Real> Made<R> {
@@ -22,26 +25,72 @@ impl<R: Real> Made<R> {
         recording.kin.share(|| {
             let mut packed: Vec<_> = recording.buffers.iter().map(|_| None).collect();
             for stage in &recording.stages {
-                if let Stage::Product(stage) = stage
-                    && let buffer = recording.block(stage.weight)
-                    && let Some(values) = &buffer.values
-                    && let Block::Float(weight) = Block::new(buffer.kind, values)
-                {
-                    packed[stage.weight.0] = Some(Packed::new(weight.all(), stage.inner, stage.columns));
+                if let Stage::Product(product) = stage {
+                    packed[product.weight.0] = Made::relative(recording, product).or_else(|| pack(recording, product));
                 }
             }
-            Made { packed, known: Known::new(recording, capacity) }
+            Made { packed, known: Known::new(recording, capacity), tiles: Mutex::default() }
         })
+    }
+
+    /// Returns a product's packed weights if populations of a recording with the same constant have them.
+    fn relative(recording: &Recording, product: &Product) -> Option<Arc<Packed<R>>> {
+        let (made, place) = recording.kin.of_relative::<Made<R>>(product.weight.0)?;
+        made.packed[place.0].clone()
     }
 
     /// Returns the weights in the buffer of this index, packed for products; `None` if no product uses it as weights.
     pub fn packed(&self, buffer: usize) -> Option<&Packed<R>> {
-        self.packed[buffer].as_ref()
+        self.packed[buffer].as_deref()
     }
 
-    /// Returns the size of the packed weights and of the cached rows (bytes).
+    /// Locks the spare tiles; a panic of another thread while it had the lock does not matter.
+    pub fn tiles(&self) -> MutexGuard<'_, Vec<Tile<R>>> {
+        self.tiles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the size of the packed weights, of the cached rows and of the spare tiles (bytes).
     pub fn bytes(&self) -> usize {
-        let packed = self.packed.iter().flatten().map(Packed::bytes);
-        packed.sum::<usize>() + self.known.as_ref().map_or(0, Known::bytes)
+        let packed: usize =
+            self.packed.iter().flatten().map(|weights| weights.bytes() / Arc::strong_count(weights)).sum();
+        let tiles: usize = self.tiles().iter().map(Tile::bytes).sum();
+        packed + tiles + self.known.as_ref().map_or(0, Known::bytes)
+    }
+}
+
+/// Packs a product's weights; returns `None` if they are no constant.
+fn pack<R: Real>(recording: &Recording, product: &Product) -> Option<Arc<Packed<R>>> {
+    let buffer = recording.block(product.weight);
+    let Block::Float(weight) = Block::new(buffer.kind, buffer.values.as_ref()?) else { return None };
+    Some(Arc::new(Packed::new(weight.all(), product.inner, product.columns)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::{Kind, Scope, Values};
+
+    #[test]
+    fn recordings_with_the_same_weights_pack_them_once() {
+        let recording = |name: &str, value: f32| {
+            let mut recording = Recording::default();
+            let [input, output] = ["x", "y"].map(|name| recording.buffer(name, Scope::Member, Kind::Float, 16));
+            let weight = recording.constant(name, Values::F32(vec![value; 4 * 16].into()));
+            let product = Product { input, weight, output, rows: 1, inner: 4, columns: 16 };
+            recording.stages.push(Stage::Product(product));
+            recording
+        };
+        let first = recording("w", 1.0);
+        let made = Made::<f32>::of(&first, 1);
+        for (other, is_shared) in [(("w", 1.0), true), (("w", 2.0), false), (("v", 1.0), false)] {
+            let mut other = recording(other.0, other.1);
+            other.share_constants(&first);
+            let [here, there] = [&made, &Made::of(&other, 1)].map(|made| std::ptr::from_ref(made.packed(2).unwrap()));
+            assert_eq!(here == there, is_shared);
+        }
+        // in another precision they are others
+        let mut double = recording("w", 1.0);
+        double.share_constants(&first);
+        assert_eq!(Made::<f64>::of(&double, 1).packed(2).map(Packed::bytes), made.packed(2).map(|w| 2 * w.bytes()));
     }
 }

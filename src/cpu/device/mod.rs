@@ -10,7 +10,7 @@ mod simplices;
 mod tile;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rayon::prelude::*;
 use web_time::Instant;
@@ -117,7 +117,6 @@ struct CpuPopulation<R> {
     ring: Vec<u32>,
     active: Active,
     tile_members: usize,
-    tiles: Mutex<Vec<Tile<R>>>,
     gauge: Option<Gauge>,
 }
 
@@ -139,14 +138,13 @@ impl<R: Real> CpuPopulation<R> {
             ring: Vec::new(),
             active: Active::default(),
             tile_members,
-            tiles: Mutex::new(Vec::new()),
             gauge: None,
         })
     }
 
     /// Takes a spare tile (working memory of a few members), or makes one, with an empty tally if time is profiled.
     fn borrow_tile(&self) -> Tile<R> {
-        let spare = self.tiles.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let spare = self.inputs.made.tiles().pop();
         let mut tile = spare.unwrap_or_else(|| Tile::new(&self.inputs.recording, self.tile_members));
         tile.tally = self.gauge.as_ref().map(Gauge::tally);
         tile
@@ -157,7 +155,7 @@ impl<R: Real> CpuPopulation<R> {
         if let (Some(gauge), Some(tally)) = (&self.gauge, tile.tally.take()) {
             gauge.add(&tally);
         }
-        self.tiles.lock().unwrap_or_else(PoisonError::into_inner).push(tile);
+        self.inputs.made.tiles().push(tile);
     }
 
     /// Returns the current time if the population is profiled, else `None`.
@@ -244,13 +242,11 @@ impl<R: Real> CpuPopulation<R> {
         self.return_tile(tile);
     }
 
-    /// Returns the number of bytes of the inputs, the tiles and the members.
+    /// Returns the number of bytes of the inputs and the members.
     fn bytes(&self) -> u64 {
-        let tiles = self.tiles.lock().unwrap_or_else(PoisonError::into_inner);
-        let tiles: usize = tiles.iter().map(Tile::bytes).sum();
         let parameters = self.inputs.recording.parameters.len();
         let member = size_of::<Member>() + 16 * (parameters + 2) * (parameters + 4);
-        (self.inputs.bytes() + tiles + self.members.len() * member) as u64
+        (self.inputs.bytes() + self.members.len() * member) as u64
     }
 
     /// Makes the member of a start for its slot and spectrum or, for Nelder–Mead, its simplex and that one's members.

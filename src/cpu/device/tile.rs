@@ -84,7 +84,10 @@ impl<R: Real> Inputs<R> {
     /// Returns a spectrum's numbers in a buffer of floats; empty for a buffer of indices.
     pub fn float(&self, id: BufferId, spectrum: usize) -> &[R] {
         match &self.blocks[id.0] {
-            Block::Float(v) => &v.all()[self.range(id, spectrum)],
+            Block::Float(v) => {
+                let buffer = self.recording.block(id);
+                v.block(if buffer.scope == Scope::Spectrum { spectrum } else { 0 }, buffer.length)
+            }
             _ => &[],
         }
     }
