@@ -93,13 +93,13 @@ use low_level::npz;
 use low_level::{buffers, cpu, faults, kernels, recording, solver};
 
 pub use buffers::Estimator;
-pub use curve_model::{Closure, Context, CurveModel, DerivativeCheck, Failure, Model, SplineAxis, check_jacobian};
+pub use curve_model::{Closure, Context, CurveModel, DerivativeCheck, Failure, Model, SplineAxis};
 pub use emulator::Emulator;
 pub use error::{Error, InvalidSetting, Result};
 pub use fit::{
     ArmCoverage, ArmFit, Control, CurveColumns, CurveFit, CurveFitter, Curves, Device, DeviceDescription,
-    DeviceProfile, DeviceRows, DeviceStage, FitRow, FitTable, FlagDescription, Flags, HostStage, Id, Interval,
-    JacobianCheck, Journal, Profile, Progress, Rounds, Sink, SpectralFitter, Summary, VelocityPosterior,
+    DeviceProfile, DeviceRows, DeviceStage, FitRow, FitTable, FlagDescription, Flags, HostStage, Id, Interval, Journal,
+    Profile, Progress, Rounds, Sink, SpectralFitter, Summary, VelocityPosterior,
 };
 pub use formula::Formula;
 #[cfg(feature = "files")]

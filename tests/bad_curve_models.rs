@@ -5,10 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use popfit::{
-    Closure, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Flags, Formula, NelderMead, Status,
-    check_jacobian,
-};
+use popfit::{Closure, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Flags, Formula, NelderMead, Status};
 use popfit_testing::fits::gpu;
 
 fn root() -> Closure {
@@ -246,6 +243,10 @@ fn closures_are_not_asked_outside_the_bounds() {
     assert!(!strayed.load(Ordering::Relaxed));
 }
 
+fn on_cpu(model: CurveModel) -> CurveFitter {
+    CurveFitter::new(model, Device::cpu())
+}
+
 #[test]
 fn wrong_derivatives_are_found_where_they_are() {
     let x: Vec<f64> = (0..5).map(f64::from).collect();
@@ -256,14 +257,14 @@ fn wrong_derivatives_are_found_where_they_are() {
         }
         rows[5 + 3] *= 1.1;
     };
-    let checks = check_jacobian(root().derivatives(slopes), &x, &[2.0, -1.0]).unwrap();
+    let checks = on_cpu(root().derivatives(slopes).into()).check_jacobian(&x, &[2.0, -1.0]).unwrap();
     assert!(checks[0].parameter == "a" && checks[0].error < 1e-9, "{checks:?}");
     let ratio = checks[1].derivative / checks[1].difference;
     assert!(checks[1].point == 3 && (ratio - 1.1).abs() < 1e-8 && checks[1].error > 0.01, "{checks:?}");
     // NaN is the worst error there is
-    let checks = check_jacobian(Formula::parse("a*sqrt(x - b)").unwrap(), &x, &[2.0, 1.5]).unwrap();
+    let checks = on_cpu(Formula::parse("a*sqrt(x - b)").unwrap().into()).check_jacobian(&x, &[2.0, 1.5]).unwrap();
     assert!(checks[1].error.is_nan() && checks[1].point == 0, "{checks:?}");
-    assert!(matches!(check_jacobian(root(), &x, &[2.0, -1.0]), Err(Error::Model(_))));
+    assert!(matches!(on_cpu(root().into()).check_jacobian(&x, &[2.0, -1.0]), Err(Error::Model(_))));
     let Some(gpu) = gpu() else { return };
     let wgsl = "fn model(p: array<f32, 2>, x: f32) -> f32 { return p[0] * sqrt(x - p[1]); }
         fn derivative(p: array<f32, 2>, x: f32) -> array<f32, 2> {
@@ -274,7 +275,7 @@ fn wrong_derivatives_are_found_where_they_are() {
         let checks = CurveFitter::new(model, gpu.clone()).check_jacobian(&x, &[2.0, -1.0]).unwrap();
         assert!(checks[0].error < 1e-3 && (checks[1].error - 2.0).abs() < 1e-3, "{checks:?}");
     }
-    assert!(matches!(check_jacobian(root(), &x, &[2.0]), Err(Error::ShapeMismatch { .. })));
+    assert!(matches!(on_cpu(root().into()).check_jacobian(&x, &[2.0]), Err(Error::ShapeMismatch { .. })));
 }
 
 /// A fit of WGSL alone has the statistics of the same fit with a twin.

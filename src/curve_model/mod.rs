@@ -18,8 +18,8 @@ use crate::error::{Error, Result};
 use crate::formula::Formula;
 use crate::recording::{CustomFunction, CustomInput, Member};
 
-pub(crate) use check::compare;
-pub use check::{DerivativeCheck, check_jacobian};
+pub use check::DerivativeCheck;
+pub(crate) use check::{compare, compare_row, is_worse};
 pub use closure::Closure;
 use differences::Differences;
 pub(crate) use failures::Failures;
@@ -148,7 +148,7 @@ impl CurveModel {
     }
 
     /// Computes values and derivatives by the model's own code, (1 + parameters, n); fails if it has none.
-    fn own_rows(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
+    pub(crate) fn own_rows(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
         let points = self.points(x, parameters)?;
         let Some(rust) = &self.rust else { return self.no_slopes() };
         let mut own = vec![f64::NAN; (1 + parameters.len()) * points];

@@ -3,6 +3,7 @@
 use super::SpectralFitter;
 use super::inspect::{InspectedArm, ModelPoint};
 use super::run::Run;
+use crate::curve_model::{DerivativeCheck, compare_row, is_worse};
 use crate::error::Result;
 use crate::model::{FirstGuess, LineSpread};
 use crate::recording::Precision;
@@ -17,30 +18,19 @@ const VELOCITY: f64 = 37.0;
 /// Rotation velocity in km/s. The rotation kernel has a kink if its radius is a whole number of pixels.
 const VSINI: f64 = 37.0;
 
-/// The check of one parameter's column of the Jacobian.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct JacobianCheck {
-    /// Name of the parameter.
-    pub parameter: String,
-    /// Root mean square of (derivative − difference), divided by that of the derivative: the maximum over arms and
-    /// points.
-    pub relative_difference: f64,
-}
-
 impl SpectralFitter {
     /// Compares the model's derivatives with central differences at points of the first-guess library, in f64 on the
-    /// CPU, and returns each parameter's worst. The spectra are the templates' own grids.
+    /// CPU, and returns for each parameter the worst pixel. The spectra are the templates' own grids.
     ///
     /// # Errors
     /// Returns [`Error::InvalidSettings`](crate::Error::InvalidSettings) and [`Error::Usage`](crate::Error::Usage) for
     /// settings that a fit would refuse, [`Error::Model`](crate::Error::Model) if no point lies inside both the bounds
     /// and the training hulls, and [`Error::OutOfMemory`](crate::Error::OutOfMemory).
-    pub fn check_jacobian(&self) -> Result<Vec<JacobianCheck>> {
+    pub fn check_jacobian(&self) -> Result<Vec<DerivativeCheck>> {
         let spectra = own_grids(&self.model.arms.iter().map(|a| a.emulator.wavelength()).collect::<Vec<_>>(), self)?;
         let library = FirstGuess::new(&self.model, self.seed)?;
         let parameters = &self.model.parameters;
-        let mut worst = vec![0f64; parameters.len()];
+        let mut worst: Vec<Option<DerivativeCheck>> = vec![None; parameters.len()];
         for u in library.points().iter().take(POINTS) {
             let mut point: Vec<f64> = parameters.iter().zip(u).map(|(p, u)| p.to_physical(*u)).collect();
             for (free, at) in [(self.model.free_velocity(), VELOCITY), (self.model.free_vsini(), VSINI)] {
@@ -49,37 +39,34 @@ impl SpectralFitter {
                 }
             }
             for (p, worst) in worst.iter_mut().enumerate() {
-                *worst = worst.max(self.column_difference(&spectra, &point, p)?);
+                for check in self.column_checks(&spectra, &point, p)? {
+                    if worst.as_ref().is_none_or(|worst| is_worse(check.error, worst.error)) {
+                        *worst = Some(check);
+                    }
+                }
             }
         }
-        let named = parameters.iter().zip(worst);
-        Ok(named
-            .map(|(p, relative_difference)| JacobianCheck { parameter: p.solver.name.clone(), relative_difference })
-            .collect())
+        Ok(worst.into_iter().flatten().collect())
     }
 
-    /// Returns the relative L2 difference between the model's derivative by parameter `p` and central differences, the
-    /// worst over the arms.
-    fn column_difference(&self, spectra: &Spectra, point: &[f64], p: usize) -> Result<f64> {
+    /// Compares the model's derivatives by parameter `p` with central differences in each arm that depends on it.
+    fn column_checks(&self, spectra: &Spectra, point: &[f64], p: usize) -> Result<Vec<DerivativeCheck>> {
         let mut run = self.run()?;
         let scale = self.model.parameters[p].solver.scale;
         let mut at = |offset: f64| inspect_moved(&mut run, spectra, point, p, offset * scale);
         let (low, middle, high) = (at(-STEP)?, at(0.0)?, at(STEP)?);
-        let mut worst = 0f64;
+        let name = &self.model.parameters[p].solver.name;
+        let mut checks = Vec::new();
         for (a, arm) in self.model.arms.iter().enumerate() {
             let columns = self.model.columns(arm);
             let Some(row) = columns.iter().position(|&column| column == p) else { continue };
             let pixels = middle[a].prepared.data.len();
-            let derivative = &middle[a].model[(1 + row) * pixels..(2 + row) * pixels];
-            let (mut error, mut total) = (0.0, 0.0);
-            for (j, d) in derivative.iter().enumerate() {
-                let difference = (high[a].model[j] - low[a].model[j]) / (2.0 * STEP);
-                error += (d - difference).powi(2);
-                total += d * d;
-            }
-            worst = worst.max((error / total).sqrt());
+            let derivatives = middle[a].model[(1 + row) * pixels..(2 + row) * pixels].iter().map(|d| d / scale);
+            let ends = high[a].model.iter().zip(&low[a].model).take(pixels);
+            let differences: Vec<f64> = ends.map(|(high, low)| (high - low) / (2.0 * STEP * scale)).collect();
+            checks.push(compare_row(name, &derivatives.collect::<Vec<f64>>(), &differences));
         }
-        Ok(worst)
+        Ok(checks)
     }
 }
 

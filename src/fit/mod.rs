@@ -51,7 +51,6 @@ use crate::model::{self, FirstGuess, SpectralModel, VelocityScan};
 use crate::recording::Precision;
 use crate::solver::{LevenbergMarquardt, MOST_STARTS, Solver};
 use crate::spectra::{Spectra, SpectraReader};
-pub use check::JacobianCheck;
 pub use control::{Control, DeviceRows, Progress, Summary};
 pub use coverage::ArmCoverage;
 pub use curve::{CurveColumns, CurveFit, CurveFitter, Curves, Interval};

@@ -3,7 +3,7 @@
 
 mod problems;
 
-use popfit::{CurveFit, CurveFitter, Curves, Device, Error, NelderMead, Solver, check_jacobian};
+use popfit::{CurveFit, CurveFitter, Curves, Device, Error, NelderMead, Solver};
 use popfit_testing::fits::devices;
 use problems::{Problem, problems};
 
@@ -81,7 +81,8 @@ fn every_solver_meets_every_model_on_every_device() {
 fn every_derivative_meets_differences() {
     let mut checked = 0;
     for problem in problems().iter().filter(|problem| problem.has_derivatives && problem.on_cpu) {
-        for check in check_jacobian(problem.model.clone(), &problem.x, &problem.starts[0]).unwrap() {
+        let fitter = CurveFitter::new(problem.model.clone(), Device::cpu());
+        for check in fitter.check_jacobian(&problem.x, &problem.starts[0]).unwrap() {
             assert!(check.error < 1e-7, "{}: {check:?}", problem.name);
             checked += 1;
         }

@@ -40,7 +40,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut rows = vec![cells(["parameter", "lower", "upper", "Jacobian off by", ""])];
     let mut failed = Vec::new();
     for (check, (lower, upper)) in fitter.check_jacobian()?.into_iter().zip(bounds) {
-        let pass = check.relative_difference < TOLERANCE;
+        let pass = check.error < TOLERANCE;
         // relative to no derivative at all, any difference is large
         let is_idle = idle.contains(&check.parameter);
         let verdict = match (is_idle, pass) {
@@ -48,7 +48,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             (false, true) => "pass",
             (false, false) => "FAIL",
         };
-        let difference = format!("{:.1e}", check.relative_difference);
+        let difference = format!("{:.1e}", check.error);
         rows.push(vec![
             check.parameter.clone(),
             short(lower, DIGITS),

@@ -286,12 +286,32 @@ impl CurveFitter {
         self.checked()?.confidence_intervals(curves, fits, parameters, sigmas)
     }
 
-    /// Compares the derivatives that the device computes with differences: in f64 by the model's Rust, so that a user's
-    /// WGSL meets its twin, too; of WGSL alone in f32 on the device, which are good to about 1e-3. `x` is (predictors,
-    /// n).
+    /// Compares a model's own derivatives, as the device computes them, with central differences, and returns for each
+    /// parameter the worst point. `x` is (predictors, n).
+    ///
+    /// The differences are those of the model's Rust in f64, so that a user's WGSL meets its twin, too; of WGSL alone
+    /// they are taken in f32 on the device, and good to about 1e-3.
+    ///
+    /// ```
+    /// let model = popfit::Closure::new(&["x"], &["a", "k"], |x, p, y| {
+    ///     y.iter_mut().zip(x).for_each(|(y, x)| *y = p[0] * (-p[1] * x).exp());
+    /// })?
+    /// .derivatives(|x, p, rows| {
+    ///     for (j, x) in x.iter().enumerate() {
+    ///         rows[j] = (-p[1] * x).exp();
+    ///         rows[3 + j] = p[0] * x * (-p[1] * x).exp(); // its sign is wrong
+    ///     }
+    /// });
+    /// let fitter = popfit::CurveFitter::new(model, popfit::Device::cpu());
+    /// let checks = fitter.check_jacobian(&[0.0, 1.0, 2.0], &[3.0, 0.5])?;
+    /// assert!(checks[0].error < 1e-9 && checks[1].error > 1.0);
+    /// # Ok::<(), popfit::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// The errors of [`check_jacobian`](crate::check_jacobian), which needs no device, and those of the device.
+    /// Returns [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if `x` or `parameters` has the wrong length,
+    /// [`Error::Model`](crate::Error::Model) if the model has no derivatives of its own or fails at these points, the
+    /// errors of a fit for its settings, and those of the device.
     pub fn check_jacobian(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<DerivativeCheck>> {
         self.checked()?.check_jacobian(x, parameters)
     }

@@ -10,7 +10,7 @@ use crate::rows::convolve::Convolve;
 use crate::rows::rotation::RotationKernel;
 
 /// Templates in the library; with several rotations of each, half as many.
-const TEMPLATES: usize = 512;
+const TEMPLATES: usize = 448;
 /// km/s: the rotations of each template where vsini is free.
 const ROTATIONS: [f64; 4] = [5.0, 30.0, 80.0, 200.0];
 /// Doublings of the number of Sobol points that are tried before the hull counts as unreachable.
