@@ -148,6 +148,7 @@ fn jacobians_meet_differences() {
         for check in &checks {
             println!("{}: {:.1e}", check.parameter, check.error);
         }
+        assert!(checks.iter().all(|c| c.error.is_finite()), "{checks:?}");
         checks.iter().map(|c| c.error).fold(0.0, f64::max)
     };
     assert!(apart(synb_model()) < 1e-6);

@@ -170,6 +170,7 @@ fn apart(model: SpectralModel, names: &[&str]) -> f64 {
     let checks = fitter(model, &Device::cpu()).check_jacobian().unwrap();
     assert_eq!(checks.iter().map(|c| c.parameter.as_str()).collect::<Vec<_>>(), names);
     checks.iter().for_each(|c| println!("{}: {:.1e}", c.parameter, c.error));
+    assert!(checks.iter().all(|c| c.error.is_finite()), "{checks:?}");
     checks.iter().map(|c| c.error).fold(0.0, f64::max)
 }
 

@@ -1,7 +1,7 @@
 //! Comparison of a model's own derivatives with differences of its values, for curves and for spectra.
 
 /// Largest deviation of the derivatives by one parameter from central differences.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct DerivativeCheck {
     /// Name of the parameter.
@@ -10,7 +10,9 @@ pub struct DerivativeCheck {
     /// finite. Differences are good to about 1e-9; their own error is larger where values are much larger than what a
     /// parameter changes.
     pub error: f64,
-    /// Index of the point with this error, from 0: for spectra a pixel of the template of one of the arms.
+    /// Name of the arm in which the point is a pixel of the template; empty for curves.
+    pub arm: String,
+    /// Index of the point with this error, from 0.
     pub point: usize,
     /// Value of the derivative at that point.
     pub derivative: f64,
@@ -30,8 +32,7 @@ pub(crate) fn compare(names: &[String], own: &[f64], differences: &[f64]) -> Vec
 /// difference.
 pub(crate) fn compare_row(name: &str, derivatives: &[f64], differences: &[f64]) -> DerivativeCheck {
     let scale = differences.iter().fold(0.0, |m: f64, d| m.max(d.abs()));
-    let mut check =
-        DerivativeCheck { parameter: name.to_owned(), error: 0.0, point: 0, derivative: 0.0, difference: 0.0 };
+    let mut check = DerivativeCheck { parameter: name.to_owned(), ..DerivativeCheck::default() };
     for (point, (derivative, difference)) in derivatives.iter().copied().zip(differences.iter().copied()).enumerate() {
         let apart = (derivative - difference).abs();
         let error = if apart == 0.0 { 0.0 } else { apart / scale };

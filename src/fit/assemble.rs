@@ -152,8 +152,7 @@ pub fn prepare_all(
     (0..count).into_par_iter().map(|place| prepare_one(model, arms, grids, place)).collect()
 }
 
-/// Returns the solver's input for prepared spectra: the blocks of all spectra, one after another, with their starts,
-/// bounds and priors.
+/// Returns the solver's input for prepared spectra: the arrays of all spectra, with their starts, bounds and priors.
 pub fn assemble(objective: &SpectralObjective, spectra: ReadySpectra, starts: &[Starts]) -> Batch {
     let ReadySpectra { model, grids, spectra: ready, .. } = spectra;
     let mut batch = Batch { spectra: ready.len(), ..Batch::default() };

@@ -5,7 +5,7 @@ use super::inspect::{InspectedArm, ModelPoint};
 use super::run::Run;
 use crate::curve_model::{DerivativeCheck, compare_row, is_worse};
 use crate::error::Result;
-use crate::model::{FirstGuess, LineSpread};
+use crate::model::{FirstGuess, LineSpread, ModelParameter};
 use crate::recording::Precision;
 use crate::spectra::{Resolution, Spectra};
 
@@ -30,7 +30,9 @@ impl SpectralFitter {
         let spectra = own_grids(&self.model.arms.iter().map(|a| a.emulator.wavelength()).collect::<Vec<_>>(), self)?;
         let library = FirstGuess::new(&self.model, self.seed)?;
         let parameters = &self.model.parameters;
-        let mut worst: Vec<Option<DerivativeCheck>> = vec![None; parameters.len()];
+        // a parameter that nothing depends on has no error
+        let named = |p: &ModelParameter| DerivativeCheck { parameter: p.solver.name.clone(), ..Default::default() };
+        let mut worst: Vec<DerivativeCheck> = parameters.iter().map(named).collect();
         for u in library.points().iter().take(POINTS) {
             let mut point: Vec<f64> = parameters.iter().zip(u).map(|(p, u)| p.to_physical(*u)).collect();
             for (free, at) in [(self.model.free_velocity(), VELOCITY), (self.model.free_vsini(), VSINI)] {
@@ -40,13 +42,13 @@ impl SpectralFitter {
             }
             for (p, worst) in worst.iter_mut().enumerate() {
                 for check in self.column_checks(&spectra, &point, p)? {
-                    if worst.as_ref().is_none_or(|worst| is_worse(check.error, worst.error)) {
-                        *worst = Some(check);
+                    if is_worse(check.error, worst.error) {
+                        *worst = check;
                     }
                 }
             }
         }
-        Ok(worst.into_iter().flatten().collect())
+        Ok(worst)
     }
 
     /// Compares the model's derivatives by parameter `p` with central differences in each arm that depends on it.
@@ -60,11 +62,12 @@ impl SpectralFitter {
         for (a, arm) in self.model.arms.iter().enumerate() {
             let columns = self.model.columns(arm);
             let Some(row) = columns.iter().position(|&column| column == p) else { continue };
-            let pixels = middle[a].prepared.data.len();
-            let derivatives = middle[a].model[(1 + row) * pixels..(2 + row) * pixels].iter().map(|d| d / scale);
+            let (pixels, padded) = (arm.emulator.pixels(), middle[a].prepared.data.len());
+            let derivatives = middle[a].model[(1 + row) * padded..][..pixels].iter().map(|d| d / scale);
             let ends = high[a].model.iter().zip(&low[a].model).take(pixels);
             let differences: Vec<f64> = ends.map(|(high, low)| (high - low) / (2.0 * STEP * scale)).collect();
-            checks.push(compare_row(name, &derivatives.collect::<Vec<f64>>(), &differences));
+            let check = compare_row(name, &derivatives.collect::<Vec<f64>>(), &differences);
+            checks.push(DerivativeCheck { arm: arm.name.clone(), ..check });
         }
         Ok(checks)
     }

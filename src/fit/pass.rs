@@ -81,6 +81,7 @@ impl Pass {
         while let Some(batch) = queue.next(capacity, capacity) {
             all.extend(pollster::block_on(linearise(self.population.as_mut(), &batch))?);
         }
+        self.population.clear();
         let mut rest = all.into_iter();
         Ok(queue.starts.iter().map(|own| rest.by_ref().take(own.len()).collect()).collect())
     }

@@ -64,7 +64,8 @@ impl Shared {
                 false => SpectralObjective::new(model, layout, precision),
                 true => SpectralObjective::evaluation(model, layout, precision),
             };
-            if let Some(other) = all.first().and_then(|(_, other)| other.upgrade()) {
+            let related = all.iter().max_by_key(|(other, _)| other.precision == precision);
+            if let Some(other) = related.and_then(|(_, other)| other.upgrade()) {
                 made.share_constants(&other);
             }
             let made = Arc::new(made);

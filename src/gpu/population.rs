@@ -120,6 +120,9 @@ impl GpuPopulation {
             let block = self.recording.block(*id);
             let blocks = if block.scope == Scope::Spectrum { batch.spectra } else { 1 };
             check_length(&block.name, values.len(), blocks * block.length)?;
+            if let Values::Blocks(arrays) = values {
+                arrays.iter().try_for_each(|array| check_length(&block.name, array.len(), block.length))?;
+            }
             if (block.kind == Kind::Index) != matches!(values, Values::I32(_)) {
                 return Err(Error::Usage(format!("{}: elements of another kind", block.name)));
             }

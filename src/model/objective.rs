@@ -59,8 +59,8 @@ impl SpectralObjective {
         &self.recording
     }
 
-    /// Shares the memory of the network's weights with another objective of the same model. Populations that were
-    /// made of this objective keep theirs.
+    /// Shares the memory of the network's weights with another objective of the same model, before populations of this
+    /// one are made.
     pub fn share_constants(&mut self, other: &SpectralObjective) {
         Arc::make_mut(&mut self.recording).share_constants(&other.recording);
     }

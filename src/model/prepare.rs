@@ -15,8 +15,8 @@ use super::weights::weights;
 use super::{ModelArm, SpectralModel};
 use crate::rows::gram::BLOCK;
 
-/// One arm of one spectrum, ready for the device. All (padded) unless said otherwise. The CPU reads shared arrays where
-/// they are.
+/// One arm of one spectrum, ready for the device. All (padded) unless said otherwise. The CPU reads an array in an
+/// [`Arc`] without copying it.
 #[derive(Clone, Debug, Default)]
 pub struct PreparedArm {
     /// √ivar flux; 0 where masked.

@@ -37,6 +37,11 @@ pub struct Packed<R> {
 }
 
 impl<R: Real> Packed<R> {
+    /// Returns the numbers of rows and of columns of the matrix.
+    pub fn shape(&self) -> [usize; 2] {
+        [self.inner, self.columns]
+    }
+
     /// Packs a row-major matrix (inner, columns) into panels of columns, as products read it.
     pub fn new(matrix: &[R], inner: usize, columns: usize) -> Packed<R> {
         let mut packed = Packed::zeros(inner, columns);

@@ -1,4 +1,4 @@
-//! Arrays of one of three types, shared.
+//! Arrays of one of three types, shared as a whole or block by block.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub enum Values {
     F64(Arc<Vec<f64>>),
     /// Whole numbers.
     I32(Arc<Vec<i32>>),
-    /// Single precision, in blocks of equal length that need not lie beside each other.
+    /// Single precision: an array for each spectrum, all as long as a block of the buffer.
     Blocks(Vec<Arc<Vec<f32>>>),
 }
 
@@ -49,8 +49,28 @@ impl Values {
     }
 }
 
-/// Returns blocks one after another in a single array.
+/// Returns blocks of equal length one after another in a single array.
 pub(crate) fn joined(blocks: &[Arc<Vec<f32>>]) -> Vec<f32> {
     // These are most of a batch's bytes, so that all cores take part.
-    blocks.par_iter().flat_map_iter(|block| block.iter().copied()).collect()
+    let length = blocks.first().map_or(0, |block| block.len());
+    let mut all = vec![0.0; length * blocks.len()];
+    let places = all.par_chunks_mut(length.max(1)).zip(blocks);
+    places.for_each(|(place, block)| place.copy_from_slice(block));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_joined_in_their_order() {
+        let blocks: Vec<Arc<Vec<f32>>> = (0..40).map(|k| Arc::new(vec![k as f32, 0.5])).collect();
+        let expected: Vec<f32> = (0..40).flat_map(|k| [k as f32, 0.5]).collect();
+        assert_eq!(joined(&blocks), expected);
+        let values = Values::Blocks(blocks);
+        assert_eq!((values.len(), values.bytes()), (80, 320));
+        assert_eq!(values.to_f64(), expected.iter().map(|x| f64::from(*x)).collect::<Vec<_>>());
+        assert!(joined(&[]).is_empty() && joined(&[Arc::default()]).is_empty());
+    }
 }

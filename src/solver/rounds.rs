@@ -54,6 +54,8 @@ pub async fn stream(population: &mut dyn Population, queue: &mut dyn Queue, canc
         }
         let open: Vec<usize> = slots.open().collect();
         if open.is_empty() {
+            // the spectra's data are released
+            population.clear();
             return Ok(());
         }
         let enough = if queue.is_empty() { open.len() } else { population.capacity().div_ceil(REFILL).min(open.len()) };

@@ -1,5 +1,6 @@
 //! Contents of the buffers that kernels read.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::kernels::narrow::rounded;
@@ -13,12 +14,12 @@ pub enum Block<R> {
     Index(Vec<i32>),
 }
 
-/// Floating-point elements of a buffer: its own, or those of a batch, which are shared as long as they lie where a copy
-/// would put them, or block by block.
+/// Floating-point elements of a buffer: copies, one array of a batch that is shared as long as it lies where a copy
+/// would put it, or an array for each place, which hides what the other two have there.
 pub struct Floats<R> {
     own: Vec<R>,
     shared: Option<Arc<Vec<R>>>,
-    /// By place, the block that is shared alone.
+    /// By place, the array that is shared for it alone.
     blocks: Vec<Option<Arc<Vec<R>>>>,
 }
 
@@ -36,7 +37,7 @@ impl<R: Real> Floats<R> {
         }
     }
 
-    /// Returns the numbers that do not belong to a block shared alone, as one slice.
+    /// Returns the copies, or the one shared array, without what is shared for single places.
     pub fn all(&self) -> &[R] {
         self.shared.as_ref().map_or(&self.own, |shared| shared)
     }
@@ -45,6 +46,7 @@ impl<R: Real> Floats<R> {
     /// copied.
     fn put(&mut self, values: &Values, length: usize, places: &[usize]) -> usize {
         if let Some(blocks) = R::blocks(values) {
+            debug_assert!(blocks.len() == places.len() && blocks.iter().all(|block| block.len() == length));
             let end = places.iter().max().map_or(0, |last| last + 1);
             self.blocks.resize(end.max(self.blocks.len()), None);
             places.iter().zip(blocks).for_each(|(place, block)| self.blocks[*place] = Some(block.clone()));
@@ -134,8 +136,10 @@ impl<R: Real> Block<R> {
     pub fn bytes(&self) -> usize {
         match self {
             Block::Float(all) => {
-                let blocks = all.blocks.iter().flatten().map(|block| size_of_val(block.as_slice()));
-                size_of_val(all.all()) + blocks.sum::<usize>()
+                // spectra may share one
+                let blocks: BTreeMap<_, _> =
+                    all.blocks.iter().flatten().map(|block| (block.as_ptr(), size_of_val(block.as_slice()))).collect();
+                size_of_val(all.all()) + blocks.values().sum::<usize>()
             }
             Block::Index(all) => size_of_val(all.as_slice()),
         }

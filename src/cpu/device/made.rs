@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::block::Block;
 use super::known::Known;
-use super::tile::Tile;
+use super::tile::{Tile, elements};
 use crate::recording::{Product, Recording, Stage};
 use crate::rows::Real;
 use crate::rows::product::Packed;
@@ -15,8 +15,16 @@ pub struct Made<R> {
     packed: Vec<Option<Arc<Packed<R>>>>,
     /// `None` where nothing can be kept.
     pub known: Option<Known<R>>,
-    /// Tiles that no thread uses at present. There are no more than threads, however many populations there are.
-    tiles: Mutex<Vec<Tile<R>>>,
+    tile_members: usize,
+    tiles: Mutex<Tiles<R>>,
+}
+
+/// The tiles of all populations.
+struct Tiles<R> {
+    /// Those that no thread uses at present.
+    spare: Vec<Tile<R>>,
+    /// Number of all.
+    count: usize,
 }
 
 impl<R: Real> Made<R> {
@@ -29,14 +37,15 @@ impl<R: Real> Made<R> {
                     packed[product.weight.0] = Made::relative(recording, product).or_else(|| pack(recording, product));
                 }
             }
-            Made { packed, known: Known::new(recording, capacity), tiles: Mutex::default() }
+            let tiles = Mutex::new(Tiles { spare: Vec::new(), count: 0 });
+            Made { packed, known: Known::new(recording, capacity), tile_members: Tile::<R>::members(recording), tiles }
         })
     }
 
     /// Returns a product's packed weights if populations of a recording with the same constant have them.
     fn relative(recording: &Recording, product: &Product) -> Option<Arc<Packed<R>>> {
         let (made, place) = recording.kin.of_relative::<Made<R>>(product.weight.0)?;
-        made.packed[place.0].clone()
+        made.packed[place.0].clone().filter(|packed| packed.shape() == [product.inner, product.columns])
     }
 
     /// Returns the weights in the buffer of this index, packed for products; `None` if no product uses it as weights.
@@ -44,17 +53,36 @@ impl<R: Real> Made<R> {
         self.packed[buffer].as_deref()
     }
 
-    /// Locks the spare tiles; a panic of another thread while it had the lock does not matter.
-    pub fn tiles(&self) -> MutexGuard<'_, Vec<Tile<R>>> {
+    /// Takes a spare tile (working memory of a few members), or makes one.
+    pub fn borrow_tile(&self, recording: &Recording) -> Tile<R> {
+        let mut tiles = self.lock();
+        let spare = tiles.spare.pop();
+        tiles.count += usize::from(spare.is_none());
+        drop(tiles);
+        spare.unwrap_or_else(|| Tile::new(recording, self.tile_members))
+    }
+
+    /// Puts a borrowed tile back among the spare ones, unless there are as many as threads.
+    pub fn return_tile(&self, tile: Tile<R>) {
+        let mut tiles = self.lock();
+        if tiles.spare.len() < rayon::current_num_threads() {
+            tiles.spare.push(tile);
+        } else {
+            tiles.count -= 1;
+        }
+    }
+
+    /// Locks the tiles; a panic of another thread while it had the lock does not matter.
+    fn lock(&self) -> MutexGuard<'_, Tiles<R>> {
         self.tiles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the size of the packed weights, of the cached rows and of the spare tiles (bytes).
-    pub fn bytes(&self) -> usize {
+    /// Returns the size of the packed weights, of the cached rows and of the tiles (bytes).
+    pub fn bytes(&self, recording: &Recording) -> usize {
         let packed: usize =
             self.packed.iter().flatten().map(|weights| weights.bytes() / Arc::strong_count(weights)).sum();
-        let tiles: usize = self.tiles().iter().map(Tile::bytes).sum();
-        packed + tiles + self.known.as_ref().map_or(0, Known::bytes)
+        let tile = elements(recording, self.tile_members) * size_of::<R>();
+        packed + self.lock().count * tile + self.known.as_ref().map_or(0, Known::bytes)
     }
 }
 
@@ -68,7 +96,7 @@ fn pack<R: Real>(recording: &Recording, product: &Product) -> Option<Arc<Packed<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recording::{Kind, Scope, Values};
+    use crate::recording::{BufferId, Kind, Scope, Values};
 
     #[test]
     fn recordings_with_the_same_weights_pack_them_once() {
@@ -88,6 +116,15 @@ mod tests {
             let [here, there] = [&made, &Made::of(&other, 1)].map(|made| std::ptr::from_ref(made.packed(2).unwrap()));
             assert_eq!(here == there, is_shared);
         }
+        // tiles come from one stock, which keeps no more than there are threads
+        let threads = rayon::current_num_threads();
+        let count = |made: &Made<f32>| made.lock().count;
+        let tiles: Vec<_> = (0..threads + 1).map(|_| made.borrow_tile(&first)).collect();
+        assert!(tiles.iter().all(|tile| tile.rows(BufferId(0)).len() >= 16) && count(&made) == threads + 1);
+        tiles.into_iter().for_each(|tile| made.return_tile(tile));
+        drop(Made::<f32>::of(&first, 1).borrow_tile(&first));
+        let spare = made.lock().spare.len();
+        assert_eq!((count(&made), spare), (threads, threads - 1));
         // in another precision they are others
         let mut double = recording("w", 1.0);
         double.share_constants(&first);

@@ -1,5 +1,6 @@
 //! The CPU device: whole rounds, tile by tile, rayon over tiles. A tile's rows stay in the cache from the first stage
-//! to the step (`linearise.rs`). All populations of a recording share packed weights and kept rows (`made.rs`).
+//! to the step (`linearise.rs`). All populations of a recording share packed weights, kept rows and
+//! tiles (`made.rs`).
 
 mod block;
 mod known;
@@ -142,20 +143,19 @@ impl<R: Real> CpuPopulation<R> {
         })
     }
 
-    /// Takes a spare tile (working memory of a few members), or makes one, with an empty tally if time is profiled.
+    /// Borrows a tile from the stock of all populations, with an empty tally if time is profiled.
     fn borrow_tile(&self) -> Tile<R> {
-        let spare = self.inputs.made.tiles().pop();
-        let mut tile = spare.unwrap_or_else(|| Tile::new(&self.inputs.recording, self.tile_members));
+        let mut tile = self.inputs.made.borrow_tile(&self.inputs.recording);
         tile.tally = self.gauge.as_ref().map(Gauge::tally);
         tile
     }
 
-    /// Puts a borrowed tile back among the spare ones, and adds the times in its tally to the profile, if one is kept.
+    /// Gives a borrowed tile back, and adds the times in its tally to the profile, if one is kept.
     fn return_tile(&self, mut tile: Tile<R>) {
         if let (Some(gauge), Some(tally)) = (&self.gauge, tile.tally.take()) {
             gauge.add(&tally);
         }
-        self.inputs.made.tiles().push(tile);
+        self.inputs.made.return_tile(tile);
     }
 
     /// Returns the current time if the population is profiled, else `None`.
@@ -242,7 +242,7 @@ impl<R: Real> CpuPopulation<R> {
         self.return_tile(tile);
     }
 
-    /// Returns the number of bytes of the inputs and the members.
+    /// Returns the number of bytes of the members and the inputs, with a share of what several populations hold together.
     fn bytes(&self) -> u64 {
         let parameters = self.inputs.recording.parameters.len();
         let member = size_of::<Member>() + 16 * (parameters + 2) * (parameters + 4);

@@ -70,7 +70,7 @@ impl<R: Real> Inputs<R> {
     pub fn bytes(&self) -> usize {
         let limits: usize = self.limits.iter().map(|limits| size_of_val(limits.as_slice())).sum();
         // its share of what others have, too
-        let made = self.made.bytes() / Arc::strong_count(&self.made);
+        let made = self.made.bytes(&self.recording) / Arc::strong_count(&self.made);
         limits + made + self.blocks.iter().map(Block::bytes).sum::<usize>()
     }
 
@@ -189,11 +189,6 @@ impl<R: Real> Tile<R> {
         if let Some(tally) = &mut self.tally {
             tally.seconds[stage] += begin.elapsed().as_secs_f64();
         }
-    }
-
-    /// Returns the size of the tile's rows (bytes).
-    pub fn bytes(&self) -> usize {
-        self.rows.iter().map(|rows| rows.len() * size_of::<R>()).sum()
     }
 
     /// Takes the rows of a buffer out of the tile, so that others can be read while these are written; they are given

@@ -286,11 +286,12 @@ impl CurveFitter {
         self.checked()?.confidence_intervals(curves, fits, parameters, sigmas)
     }
 
-    /// Compares a model's own derivatives, as the device computes them, with central differences, and returns for each
-    /// parameter the worst point. `x` is (predictors, n).
+    /// Compares a model's own derivatives with central differences, and returns for each parameter the worst point. `x`
+    /// is (predictors, n).
     ///
-    /// The differences are those of the model's Rust in f64, so that a user's WGSL meets its twin, too; of WGSL alone
-    /// they are taken in f32 on the device, and good to about 1e-3.
+    /// The derivatives are those of the model's Rust in f64, or of its WGSL where the device is a GPU. The differences
+    /// are those of the Rust, so that a user's WGSL meets its twin, too; of WGSL alone they are taken in f32 on the
+    /// device, and good to about 1e-3.
     ///
     /// ```
     /// let model = popfit::Closure::new(&["x"], &["a", "k"], |x, p, y| {
