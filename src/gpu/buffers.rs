@@ -1,13 +1,15 @@
 //! Device memory of a population: a plan that counts every byte, and the buffers made from it.
 
+use std::sync::Arc;
+
 use half::f16;
+use rayon::prelude::*;
 
 use super::context::Context;
 use super::layout::{CONTROL, Layout, POISON};
 use crate::error::Result;
 use crate::kernels::shader::stride;
 use crate::recording::{BufferId, Kind, Prior, Recording, Scope, Stage, Values};
-use crate::rows::values::joined;
 
 /// Buffers are bound as vec4.
 const ALIGNMENT: usize = 4;
@@ -219,6 +221,16 @@ pub(super) fn upload_to(
     }
 }
 
+/// Returns blocks of equal length one after another in a single array.
+fn joined(blocks: &[Arc<Vec<f32>>]) -> Vec<f32> {
+    // These are most of a batch's bytes, so that all cores take part.
+    let length = blocks.first().map_or(0, |block| block.len());
+    let mut all = vec![0.0; length * blocks.len()];
+    let places = all.par_chunks_mut(length.max(1)).zip(blocks);
+    places.for_each(|(place, block)| place.copy_from_slice(block));
+    all
+}
+
 /// Rounds values to f16 (to nearest, ties to even), and returns their bits.
 fn halves(values: &Values) -> Vec<u16> {
     match values {
@@ -246,5 +258,17 @@ pub(super) fn write<T: bytemuck::Pod>(
         let (now, later) = rest.split_at((run.len() * length).min(rest.len()));
         context.queue.write_buffer(buffer, 4 * (run[0] * stride) as u64, bytemuck::cast_slice(now));
         rest = later;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_joined_in_their_order() {
+        let blocks: Vec<Arc<Vec<f32>>> = (0..40).map(|k| Arc::new(vec![k as f32, 0.5])).collect();
+        assert_eq!(joined(&blocks), (0..40).flat_map(|k| [k as f32, 0.5]).collect::<Vec<_>>());
+        assert!(joined(&[]).is_empty() && joined(&[Arc::default()]).is_empty());
     }
 }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 /// Elements of a buffer on the host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
@@ -49,28 +47,14 @@ impl Values {
     }
 }
 
-/// Returns blocks of equal length one after another in a single array.
-pub(crate) fn joined(blocks: &[Arc<Vec<f32>>]) -> Vec<f32> {
-    // These are most of a batch's bytes, so that all cores take part.
-    let length = blocks.first().map_or(0, |block| block.len());
-    let mut all = vec![0.0; length * blocks.len()];
-    let places = all.par_chunks_mut(length.max(1)).zip(blocks);
-    places.for_each(|(place, block)| place.copy_from_slice(block));
-    all
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_joined_in_their_order() {
-        let blocks: Vec<Arc<Vec<f32>>> = (0..40).map(|k| Arc::new(vec![k as f32, 0.5])).collect();
-        let expected: Vec<f32> = (0..40).flat_map(|k| [k as f32, 0.5]).collect();
-        assert_eq!(joined(&blocks), expected);
-        let values = Values::Blocks(blocks);
+    fn blocks_are_counted_and_read_in_their_order() {
+        let values = Values::Blocks((0..40).map(|k| Arc::new(vec![k as f32, 0.5])).collect());
         assert_eq!((values.len(), values.bytes()), (80, 320));
-        assert_eq!(values.to_f64(), expected.iter().map(|x| f64::from(*x)).collect::<Vec<_>>());
-        assert!(joined(&[]).is_empty() && joined(&[Arc::default()]).is_empty());
+        assert_eq!(values.to_f64(), (0..40).flat_map(|k| [f64::from(k), 0.5]).collect::<Vec<_>>());
     }
 }

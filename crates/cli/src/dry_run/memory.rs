@@ -1,14 +1,14 @@
 //! An estimate of the memory that a run takes at its peak.
 //!
-//! The constants were fitted to the peak resident memory of runs on the spectra of `data` and `tests/data`, 24 to 3,840
-//! at once and on 1 to 16 threads. The estimate was within 15 % of all of them.
+//! The constants were fitted to the peak resident memory of runs on two threads: 64 to 15,000 spectra of one arm with
+//! and without vsini, 24 and 1,440 of three arms. The estimate was within 22 % of all of them.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use popfit::spectra::{ArmSpectra, Wavelength};
-use popfit::{ModelFile, Spectra, SpectralFitter};
+use popfit::{ModelFile, Spectra, SpectralFitter, Values};
 
 /// Spectra of a batch on the CPU, and on GPUs.
 const BATCH: u64 = 256;
@@ -16,16 +16,26 @@ const BATCH_OF_GPU: u64 = 2048;
 /// Workers that share a device, each of which has a batch.
 const WORKERS: u64 = 2;
 /// The program itself.
-const PROGRAM: u64 = 16 << 20;
-/// Memory of a network and of what is computed from it, in units of its file: weights in two layouts, and the library
-/// of first guesses.
-const NETWORK: u64 = 6;
+const PROGRAM: u64 = 20 << 20;
+/// Memory of a network in units of its file: weights in three layouts.
+const NETWORK: f64 = 3.2;
+/// Bytes per pixel of the library of the first guess, and of one with several vsini.
+const LIBRARY: u64 = 2800;
+const LIBRARY_WITH_VSINI: u64 = 11500;
 /// Bytes per pixel that each thread computes with.
-const THREAD: u64 = 900;
-/// Bytes of a pixel that is being fitted: prepared, assembled, and in the population.
-const FITTED: u64 = 28;
+const THREAD: u64 = 600;
+/// Starts whose rows are kept, at most, and for each spectrum; these are five rows of f32. Where vsini is free, fewer
+/// starts recur.
+const KEPT: u64 = 448;
+const KEPT_OF_SPECTRUM: f64 = 1.5;
+const KEPT_BYTES: u64 = 20;
+const KEPT_WITH_VSINI: f64 = 0.4;
+/// Bytes of a pixel that is being fitted.
+const FITTED: u64 = 9;
 /// Bytes of an element of a resolution matrix that is being fitted.
-const RESOLUTION: u64 = 8;
+const RESOLUTION: u64 = 4;
+/// What batches and their fits take in all, the allocator's gaps included, in units of their own bytes.
+const WITH_GAPS: f64 = 1.4;
 /// First bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -86,7 +96,12 @@ fn estimate(run: &Run) -> Estimate {
     let networks: u64 = run.model.inputs().iter().map(|path| length(path)).sum();
     let arms = &run.first.arms;
     let pixels: usize = arms.iter().map(|arm| arm.pixels).sum();
-    let fixed = PROGRAM + NETWORK * networks + THREAD * (pixels * rayon::current_num_threads()) as u64;
+    let vsini = has_free_vsini(run.model);
+    let library = if vsini { LIBRARY_WITH_VSINI } else { LIBRARY };
+    let share = if vsini { KEPT_WITH_VSINI } else { 1.0 };
+    let starts = share * (KEPT_OF_SPECTRUM * run.total as f64).min(KEPT as f64);
+    let per_pixel = library + THREAD * rayon::current_num_threads() as u64 + (starts * KEPT_BYTES as f64) as u64;
+    let fixed = PROGRAM + (NETWORK * networks as f64) as u64 + per_pixel * pixels as u64;
     let devices = run.fitter.device_name().split(" + ").count() as u64;
     let workers = WORKERS * devices;
     let job = spectra_of_a_job(run, workers);
@@ -95,12 +110,14 @@ fn estimate(run: &Run) -> Estimate {
     let count = run.first.len().max(1) as u64;
     let spread = arms_with_resolution(run.model);
     let is_used = |arm: &ArmSpectra| spread.contains(&arm.name) || (arms.len() == 1 && !spread.is_empty());
-    let batches = read * (arms.iter().map(bytes_read).sum::<u64>() / count);
+    let with_gaps = |bytes: u64| (WITH_GAPS * bytes as f64) as u64;
+    let batches = with_gaps(read * (arms.iter().map(bytes_read).sum::<u64>() / count));
     let each = arms.iter().map(|arm| bytes_fitted(arm, is_used(arm))).sum::<u64>() / count;
     let inflated = run.paths.iter().filter_map(|path| inflated_length(path));
     let (all_files, largest) = inflated.fold((0, 0), |(sum, largest), bytes| (sum + bytes, bytes.max(largest)));
     let unread = (all_files as f64 * (1.0 - read as f64 / run.total.max(1) as f64)) as u64;
-    Estimate { fixed, batches, fits: run.total.min(workers * job) * each, all_files, open_files: unread.max(largest) }
+    let fits = with_gaps(run.total.min(workers * job) * each);
+    Estimate { fixed, batches, fits, all_files, open_files: unread.max(largest) }
 }
 
 /// Estimates how many spectra a worker fits together: a batch, or the spectra of several small files.
@@ -129,11 +146,18 @@ fn arms_with_resolution(model: &ModelFile) -> Vec<String> {
     arms.filter(uses_it).filter_map(|arm| Some(arm.get("name")?.as_str()?.to_string())).collect()
 }
 
+/// Returns whether the model file gives vsini a range.
+fn has_free_vsini(model: &ModelFile) -> bool {
+    let table: toml::Table = model.text.parse().unwrap_or_default();
+    table.get("vsini").is_some_and(|vsini| vsini.get("range").is_some())
+}
+
 /// Returns how many bytes an arm's spectra (all that `arm` holds) take as they are read.
 fn bytes_read(arm: &ArmSpectra) -> u64 {
     let own = if let Wavelength::Own(grids) = &arm.wavelength { grids.len() * size_of::<f64>() } else { 0 };
     let resolution = arm.resolution.as_ref().map_or(0, |r| size_of_val(r.values.as_slice()));
-    (own + resolution + arm.mask.len() + (arm.flux.len() + arm.ivar.len()) * size_of::<f64>()) as u64
+    let bytes = |values: &Values| values.len() * if values.as_f32().is_some() { 4 } else { 8 };
+    (own + resolution + arm.mask.len() + bytes(&arm.flux) + bytes(&arm.ivar)) as u64
 }
 
 /// Estimates how many bytes an arm's spectra take while they are fitted, with resolution matrices if these are used.
