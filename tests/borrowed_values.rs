@@ -143,9 +143,9 @@ fn columns_give_parameters_by_name_and_covariances() {
     let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu());
     let (columns, fits) = (fitter.clone().covariance(true).fit_columns(&given).unwrap(), fitter.fit(&given).unwrap());
     assert_eq!(columns.names(), ["a", "k"]);
-    let k: Vec<f64> = columns.parameter("k").unwrap().collect();
-    assert!(k.len() == FITS && k[5] == columns.parameters[11] && columns.parameter("b").is_none());
-    assert_eq!(columns.error("a").unwrap().nth(5), Some(columns.errors[10]));
+    let k: Vec<f64> = columns.column("k").unwrap().collect();
+    assert!(k.len() == FITS && k[5] == columns.parameters[11] && columns.column("b").is_none());
+    assert_eq!(columns.errors("a").unwrap().nth(5), Some(columns.errors[10]));
     let covariance = columns.covariance.as_ref().unwrap();
     for (k, fit) in
         fits.iter().enumerate().filter(|(k, fit)| fit.status.is_success() && columns.status[*k].is_success())

@@ -106,8 +106,8 @@ fn fixed_and_held_labels() {
     for device in devices() {
         let fixed = fit(builder().label("alpha", fixed.clone()).build().unwrap(), &device);
         let held = fit(builder().label("alpha", held.clone()).build().unwrap(), &device);
-        assert_eq!(fixed.parameters(), ["velocity", "teff", "logg", "feh"]);
-        assert_eq!(held.parameters(), ["velocity", "teff", "logg", "feh", "alpha"]);
+        assert_eq!(fixed.names(), ["velocity", "teff", "logg", "feh"]);
+        assert_eq!(held.names(), ["velocity", "teff", "logg", "feh", "alpha"]);
         assert!(fixed.column("alpha").is_none() && held.errors("alpha") == Some(&[0.0; 3][..]));
         for (fixed, held) in fixed.rows().zip(held.rows()) {
             assert_eq!((held.parameters[4], held.dof), (0.2, fixed.dof));
@@ -123,7 +123,7 @@ fn a_fixed_velocity_is_that_velocity() {
     let free = fit(builder().build().unwrap(), &Device::cpu());
     let velocity = free.row(0).parameters[0];
     let fixed = fit(builder().fixed_velocity(velocity).build().unwrap(), &Device::cpu());
-    assert_eq!(fixed.parameters(), ["teff", "logg", "feh", "alpha"]);
+    assert_eq!(fixed.names(), ["teff", "logg", "feh", "alpha"]);
     assert!((fixed.row(0).chi2 - free.row(0).chi2).abs() < 0.01);
     assert_eq!(fixed.row(0).dof, free.row(0).dof + 1);
 }

@@ -66,7 +66,7 @@ fn theirs() -> Vec<[f64; 6]> {
 fn fit(model: &SpectralModel, spectra: &Spectra) -> FitTable {
     let fitter = SpectralFitter::new(model.clone(), Device::cpu());
     let table = fitter.fit(spectra).unwrap();
-    assert_eq!(table.parameters(), PARAMETERS);
+    assert_eq!(table.names(), PARAMETERS);
     assert_eq!(table.len(), 24);
     sound(&table);
     assert!(table.rows().all(|row| row.status.is_success()));

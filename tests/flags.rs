@@ -199,7 +199,7 @@ fn other_bounds_are_bounds() {
 /// Compares flags with the bounds where parameters ended; whether any row has no rotation, and whether any is at a
 /// bound.
 fn check_rotation(table: &FitTable) -> [bool; 2] {
-    assert_eq!(table.parameters()[1], "vsini");
+    assert_eq!(table.names()[1], "vsini");
     for row in table.rows() {
         let at_rest = row.at_bound & 2 != 0 && row.parameters[1] == 0.0;
         assert_eq!(has(&row, Flags::NO_ROTATION), at_rest, "{row:?}");

@@ -16,7 +16,7 @@ fn folder() -> PathBuf {
 fn fit(device: &Device) -> (FitTable, Spectra<'static>) {
     let spectra = synb_spectra();
     let table = fitter(synb_model(), device).fit(&spectra).unwrap();
-    assert_eq!(table.parameters(), ["velocity", "teff", "logg", "feh", "alpha"]);
+    assert_eq!(table.names(), ["velocity", "teff", "logg", "feh", "alpha"]);
     assert_eq!(table.len(), 128);
     for (n, row) in table.rows().enumerate() {
         assert!(row.status.is_success(), "{n}: {row:?}");
@@ -41,7 +41,7 @@ fn meets_the_reference(table: &FitTable, spectra: &Spectra, folder: &Path) {
 /// (found − true) / error has mean 0 and width 1.
 fn pulls_are_normal(table: &FitTable, folder: &Path) {
     let (_, truth) = array(&folder.join("truth.npz"), "parameters");
-    for (p, name) in table.parameters().iter().enumerate() {
+    for (p, name) in table.names().iter().enumerate() {
         let pull = |(n, row): (usize, FitRow)| (row.parameters[p] - truth[n * PARAMETERS + p]) / row.errors[p];
         // at a bound there is no error
         let free = table.rows().enumerate().filter(|(_, row)| row.at_bound >> p & 1 == 0);

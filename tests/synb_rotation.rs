@@ -17,7 +17,7 @@ fn fit(device: &Device) -> (FitTable, Spectra<'static>) {
     let begin = Instant::now();
     let table = fitter(rotating_model(), device).fit(&spectra).unwrap();
     println!("{}: {:.2} s with its first guess", device.name(), begin.elapsed().as_secs_f64());
-    assert_eq!(table.parameters(), ["velocity", "vsini", "teff", "logg", "feh", "alpha"]);
+    assert_eq!(table.names(), ["velocity", "vsini", "teff", "logg", "feh", "alpha"]);
     sound(&table);
     assert!(table.rows().all(|row| row.status.is_success()), "{:?}", table);
     (table, spectra)

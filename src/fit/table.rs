@@ -150,7 +150,7 @@ impl FitTable {
     }
 
     /// Returns the names of the free parameters.
-    pub fn parameters(&self) -> &[String] {
+    pub fn names(&self) -> &[String] {
         &self.parameters
     }
 

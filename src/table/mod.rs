@@ -303,7 +303,7 @@ impl FitTable {
     pub fn write_with(&self, path: impl AsRef<Path>, options: impl Into<WriteOptions>) -> Result<()> {
         let text_ids = self.ids().iter().any(|id| matches!(id, Id::Text(_)));
         let schema = Schema {
-            parameters: self.parameters().to_vec(),
+            parameters: self.names().to_vec(),
             text_ids,
             posterior: self.has_posteriors(),
             released_errors: self.has_released_errors(),

@@ -250,7 +250,7 @@ fn what_was_written_is_read_back() {
         let known = |table: &FitTable| -> FitTable {
             let known = |row: FitRow| FitRow { errors: [&[0.0], &row.errors[1..]].concat(), ..row };
             let rows: Vec<FitRow> = table.rows().map(known).collect();
-            FitTable::from_rows(table.parameters().to_vec(), &rows).unwrap().with_units(table.units().to_vec())
+            FitTable::from_rows(table.names().to_vec(), &rows).unwrap().with_units(table.units().to_vec())
         };
         assert_eq!(known(&found), known(&table), "{name}");
         assert_eq!(found.arms(), table.arms());
@@ -306,7 +306,7 @@ fn columns_of_others_do_not_disturb() {
     writer.close().unwrap();
     let (table, _) = FitTable::read(&path).unwrap();
     let (found, expected) = (&table.row(0), row(Id::Integer(1), 6.0));
-    assert_eq!(table.parameters(), ["velocity", "teff", "RA"]);
+    assert_eq!(table.names(), ["velocity", "teff", "RA"]);
     assert_eq!(found.parameters, [6.0, 2.5, 11.0]);
     assert_eq!((found.at_bound, found.flags), (expected.at_bound, expected.flags));
     assert_eq!(found.correlations[0], expected.correlations[0]);

@@ -315,7 +315,7 @@ fn tables_tell_who_made_their_rows() {
     let table = fitter.fit(&all).unwrap();
     for extension in ["parquet", "fits"] {
         let path = folder.path().join(format!("out.{extension}"));
-        let schema = Schema::default().parameters(table.parameters().to_vec());
+        let schema = Schema::default().parameters(table.names().to_vec());
         let mut writer = TableWriter::create(&path, &schema, &Metadata::default()).unwrap();
         writer.append(&table.rows().collect::<Vec<_>>()).unwrap();
         let made = |device: &str, rows: u64| DeviceRows { device: device.into(), rows };

@@ -126,9 +126,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         file.write(picture::distributions("|A − B| / error of A", &series)).map_err(Failure::running)?;
         line(format_args!("wrote {}", path.display()));
     }
-    let of_one = |names: &FitTable, others: &FitTable| {
-        names.parameters().iter().find(|name| !others.parameters().contains(name)).cloned()
-    };
+    let of_one =
+        |names: &FitTable, others: &FitTable| names.names().iter().find(|name| !others.names().contains(name)).cloned();
     if let Some(name) = of_one(&a, &b).or_else(|| of_one(&b, &a)) {
         return Err(Failure::of_the_run(format!("fail: {name} is in one of the tables only")));
     }
@@ -140,8 +139,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Returns |A − B| / error of each common parameter, sorted, over the pairs of rows `both`, which converged in A and B.
 fn differences(a: &FitTable, b: &FitTable, both: &[&Pair]) -> Result<Vec<Differences>, Failure> {
-    let common: Vec<(usize, usize)> = (0..a.parameters().len())
-        .filter_map(|p| Some((p, b.parameters().iter().position(|name| *name == a.parameters()[p])?)))
+    let common: Vec<(usize, usize)> = (0..a.names().len())
+        .filter_map(|p| Some((p, b.names().iter().position(|name| *name == a.names()[p])?)))
         .collect();
     if common.is_empty() {
         return Err(Failure::usage("the tables have no parameter in common"));
@@ -163,7 +162,7 @@ fn differences(a: &FitTable, b: &FitTable, both: &[&Pair]) -> Result<Vec<Differe
         sorted.sort_by(f64::total_cmp);
         let is_open = |Pair { a, b }: &&Pair| a.errors[p].is_infinite() || b.errors[q].is_infinite();
         let all_undetermined = !both.is_empty() && both.iter().all(is_open);
-        Differences { name: a.parameters()[p].clone(), sorted, all_undetermined }
+        Differences { name: a.names()[p].clone(), sorted, all_undetermined }
     };
     Ok(common.iter().map(difference).collect())
 }

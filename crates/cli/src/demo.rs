@@ -102,7 +102,7 @@ fn prepare(folder: &Path) -> Result<OwnFiles, Failure> {
 /// and 1.
 fn print_comparison(table: &FitTable, truth: &Truth) {
     let mut rows = vec![cells(["parameter", "median error", "pull: mean", "pull: sd"])];
-    for (p, name) in table.parameters().iter().enumerate() {
+    for (p, name) in table.names().iter().enumerate() {
         let (mut errors, mut pulls) = (Vec::new(), Vec::new());
         for (k, row) in table.rows().enumerate() {
             let Some(true_value) = truth.value(k, name) else { continue };
@@ -121,14 +121,14 @@ fn print_comparison(table: &FitTable, truth: &Truth) {
 /// Prints the first spectra: each parameter's fit ± error, and the truth below.
 fn print_first(table: &FitTable, truth: &Truth) {
     let mut head = cells(["id", "S/N", "chi2/dof"]);
-    head.extend(table.parameters().iter().cloned());
+    head.extend(table.names().iter().cloned());
     head.push("status".into());
     let mut rows = vec![head];
     for (k, row) in table.rows().take(SHOWN).enumerate() {
         let sn = truth.sn.get(k).map_or("-".into(), |sn| format!("{sn:.0}"));
         let mut fitted = vec![row.id.to_string(), sn, format!("{:.3}", row.chi2 / row.dof as f64)];
         let mut true_values = cells(["  truth", "", ""]);
-        for (p, name) in table.parameters().iter().enumerate() {
+        for (p, name) in table.names().iter().enumerate() {
             fitted.push(format!("{:.3} ± {:.3}", row.parameters[p], row.errors[p]));
             true_values.push(truth.value(k, name).map_or("-".into(), |value| format!("{value:.3}        ")));
         }

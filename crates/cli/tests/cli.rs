@@ -316,9 +316,9 @@ fn compare_passes_equal_tables_and_fails_others() {
     // one velocity moved by an error, one spectrum gone
     let (table, _) = FitTable::read(&b).unwrap();
     let mut rows: Vec<FitRow> = table.rows().collect();
-    let place = table.parameters().iter().position(|name| name == "velocity").unwrap();
+    let place = table.names().iter().position(|name| name == "velocity").unwrap();
     let write = |rows: &[FitRow]| {
-        let table = FitTable::from_rows(table.parameters().to_vec(), rows).unwrap().with_units(table.units().to_vec());
+        let table = FitTable::from_rows(table.names().to_vec(), rows).unwrap().with_units(table.units().to_vec());
         table.with_arms(vec![String::new()]).write_with(&b, WriteOptions::default().overwrite(true)).unwrap();
     };
     rows[4].parameters[place] += rows[4].errors[place];

@@ -27,7 +27,7 @@ pub struct Comparison {
 impl Comparison {
     /// `folder` holds `rvspecfit.npz`.
     pub fn new(table: &FitTable, spectra: &Spectra, folder: &Path) -> Comparison {
-        let count = table.parameters().len();
+        let count = table.names().len();
         let reference = folder.join("rvspecfit.npz");
         let (_, objectives) = array(&reference, "ref_m2logl");
         let (_, x) = array(&reference, "ref_x");

@@ -71,13 +71,13 @@ impl CurveColumns {
     }
 
     /// Returns the values of a parameter, one per curve; `None` where there is no parameter of this name.
-    pub fn parameter(&self, name: &str) -> Option<impl ExactSizeIterator<Item = f64> + '_> {
-        self.strided(&self.parameters, name)
+    pub fn column(&self, parameter: &str) -> Option<impl ExactSizeIterator<Item = f64> + '_> {
+        self.strided(&self.parameters, parameter)
     }
 
     /// Returns the standard errors of a parameter, one per curve; `None` where there is no parameter of this name.
-    pub fn error(&self, name: &str) -> Option<impl ExactSizeIterator<Item = f64> + '_> {
-        self.strided(&self.errors, name)
+    pub fn errors(&self, parameter: &str) -> Option<impl ExactSizeIterator<Item = f64> + '_> {
+        self.strided(&self.errors, parameter)
     }
 
     /// Returns what there is to say about a curve's fit: the cause of a bad input, how a fit failed, or which
