@@ -57,7 +57,7 @@ fn a_model_too_large_for_the_machine_is_out_of_memory() {
     assert_eq!(output.status.code(), Some(2), "{message}");
     assert!(
         message.contains(
-            "device cpu has too little memory: a first guess from 448 templates of 2000000 pixels takes 11.7 GiB"
+            "device cpu has too little memory: a first guess from 512 templates of 2000000 pixels takes 13.4 GiB"
         ),
         "{message}"
     );

@@ -9,11 +9,8 @@ use crate::recording::{LIGHT, Rotation, Source, Transform};
 use crate::rows::convolve::Convolve;
 use crate::rows::rotation::RotationKernel;
 
-/// Points of the library, each of which is a template.
-const POINTS: usize = 448;
-/// The same where each has several rotations. With 224 points one of 24 DESI fibres ended in another minimum for one of
-/// six seeds.
-const POINTS_WITH_ROTATIONS: usize = 256;
+/// Templates in the library; with several rotations of each, half as many.
+const TEMPLATES: usize = 512;
 /// km/s: the rotations of each template where vsini is free.
 const ROTATIONS: [f64; 4] = [5.0, 30.0, 80.0, 200.0];
 /// Doublings of the number of Sobol points that are tried before the hull counts as unreachable.
@@ -103,7 +100,7 @@ pub fn library(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>> {
         !moves && parameter.start.is_none() && !parameter.is_held()
     };
     let dimensions: Vec<usize> = (0..model.parameters.len()).filter(|&p| open(p)).collect();
-    let many = if rotations(model).len() > 1 { POINTS_WITH_ROTATIONS } else { POINTS };
+    let many = if rotations(model).len() > 1 { TEMPLATES / 2 } else { TEMPLATES };
     let wanted = if dimensions.is_empty() { 1 } else { many };
     let mut points = Vec::with_capacity(wanted);
     for index in 0..SOBOL_ATTEMPTS {

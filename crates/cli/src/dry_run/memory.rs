@@ -26,7 +26,7 @@ const LIBRARY_WITH_VSINI: u64 = 11500;
 const THREAD: u64 = 600;
 /// Starts whose rows are kept, at most, and for each spectrum; these are five rows of f32. Where vsini is free, fewer
 /// starts recur.
-const KEPT: u64 = 448;
+const KEPT: u64 = 512;
 const KEPT_OF_SPECTRUM: f64 = 1.5;
 const KEPT_BYTES: u64 = 20;
 const KEPT_WITH_VSINI: f64 = 0.4;
