@@ -261,3 +261,50 @@ fn add_members(batch: &mut Batch, spectra: ReadySpectra, starts: &[Starts]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fit::layout::layout;
+    use crate::fit::limits::Tables;
+    use crate::fit::{Device, SpectralFitter};
+    use crate::recording::Precision;
+    use crate::{Continuum, Emulator};
+
+    /// A device reads prepared arrays themselves, unless the rows of its buffers are longer.
+    #[test]
+    fn prepared_arrays_are_copied_only_to_be_padded() {
+        let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
+        let emulator = Emulator::open(format!("{data}/emulator.safetensors")).unwrap();
+        let model = SpectralModel::builder().arm("", emulator).velocity(-500.0..=500.0).continuum(Continuum::rbf(6));
+        let model = model.build().unwrap();
+        let spectra = Spectra::open(format!("{data}/spectra.npz")).unwrap().slice(0..2);
+        let fitter = SpectralFitter::new(model.clone(), Device::cpu());
+        let arms = matched(&model, &spectra).unwrap();
+        let grids = fitter.run().unwrap().grids(&arms, &spectra).unwrap();
+        let tables = Tables::new(&model, &spectra).unwrap();
+        let ready = |place: usize| ReadySpectrum {
+            place,
+            prepared: Arc::new(prepare_one(&model, &arms, &grids, place).unwrap()),
+            limits: tables.of(place).unwrap(),
+            starts: Vec::new(),
+            may_add_starts: false,
+        };
+        let ready = [ready(0), ready(1)];
+        let input = ReadySpectra { model: &model, grids: &grids, spectra: &ready, guess: None };
+        let mut shape = layout(&model, &arms, &grids);
+        for is_wide in [false, true] {
+            shape[0].pixels += if is_wide { 512 } else { 0 };
+            let objective = SpectralObjective::new(&model, &shape, Precision::F32);
+            let batch = assemble(&objective, input, &[Vec::new(), Vec::new()]);
+            let weight = batch.blocks.iter().find(|(id, _)| *id == objective.arms[0].weight);
+            let Some((_, Values::Blocks(rows))) = weight else { panic!("no rows of their own") };
+            for (row, one) in rows.iter().zip(&ready) {
+                let own = &one.prepared.arms[0].weight;
+                assert_eq!(Arc::ptr_eq(row, own), !is_wide);
+                assert!(row.starts_with(own) && row[own.len()..].iter().all(|w| *w == 0.0));
+                assert_eq!(row.len(), objective.pixels(&objective.arms[0]));
+            }
+        }
+    }
+}
