@@ -71,13 +71,13 @@ mod fit;
 mod formula;
 pub mod guide;
 pub mod low_level;
+mod math;
 mod memory;
 mod model;
 #[cfg(feature = "files")]
 mod output;
 #[cfg(feature = "files")]
 pub mod report;
-mod rows;
 mod setters;
 pub mod spectra;
 mod suggest;

@@ -3,7 +3,7 @@
 //! A kernel counts the sums that its definition asks for, an addition and a multiplication apart. Functions, indices
 //! and what a device does besides (padding, both sides of a symmetric matrix) are not counted.
 
-use crate::rows::triangle::packed_length;
+use crate::math::triangle::packed_length;
 
 /// The kinds of work that a device's time goes into, in the order of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

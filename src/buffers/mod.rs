@@ -5,8 +5,8 @@ mod cost;
 mod estimator;
 mod sums;
 
-pub use crate::rows::triangle::{packed_index, packed_length, solve_lower, solve_upper};
-pub use crate::rows::values::Values;
+pub use crate::math::triangle::{packed_index, packed_length, solve_lower, solve_upper};
+pub use crate::math::values::Values;
 pub use cost::{Cost, KernelCost, Work};
 pub use estimator::{Estimator, Share};
 pub use sums::Sums;

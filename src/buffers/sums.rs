@@ -1,6 +1,6 @@
 //! The sums that a recording fills for each member.
 
-use crate::rows::triangle::packed_length;
+use crate::math::triangle::packed_length;
 
 /// Sums over a member's rows at one point.
 #[derive(Clone, Debug, PartialEq)]

@@ -24,7 +24,7 @@ mod faces;
 mod secant;
 mod system;
 
-use crate::rows::triangle::packed_index;
+use crate::math::triangle::packed_index;
 use crate::solver::member::{Member, Phase, Promise};
 use crate::solver::thresholds::{
     AT_FACE, BEST_CONTRACTION, CLOSE, FAR_COSINE, FINISHING_DAMPING, FINISHING_RISE, FINISHING_STEPS, LONGEST_STRIDE,

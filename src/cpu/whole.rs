@@ -7,8 +7,8 @@ use rayon::prelude::*;
 
 use super::lanes::{Block, Doubts, Model, Seat, Source, load, units as measure, unload};
 use crate::error::Result;
-use crate::rows::Real;
-use crate::rows::lanes::LANES;
+use crate::math::Real;
+use crate::math::lanes::LANES;
 use crate::solver::Estimator;
 use crate::solver::whole::{AddUp, LaneModel, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel};
 

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use super::{Activation, Emulator, Hull, Label, Layer, Network, TemplateGrid, Transform};
 use crate::error::{Error, Result};
-use crate::rows::bad_wavelength;
+use crate::math::bad_wavelength;
 
 impl Emulator {
     /// Checks a network's labels, shapes, weights, hulls and wavelengths; `fault` turns a message about any but the

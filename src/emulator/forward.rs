@@ -3,7 +3,7 @@
 
 use super::{Emulator, Label, Layer, Network, Transform};
 use crate::kernels::{activate, per_pixel};
-use crate::rows::product::Packed;
+use crate::math::product::Packed;
 
 /// Share of a label's training range by which a sum of tied labels may miss its end.
 const RANGE_ROUNDING: f64 = 1e-9;

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::Flags;
-use super::covariance::{Covariance, covariance};
-use super::probability::{Tail, chi2_tail_is_below};
 use super::ready::ReadySpectrum;
 use super::row::FitRow;
+use crate::math::covariance::{Covariance, covariance};
+use crate::math::probability::{Tail, chi2_tail_is_below};
+use crate::math::triangle::packed_index;
 use crate::model::{Limits, Prepared, SpectralModel, Start};
 use crate::recording::Precision;
-use crate::rows::triangle::packed_index;
 use crate::solver::basin::{points_at, same_basin};
 use crate::solver::{GaveWay, Outcome, Status};
 

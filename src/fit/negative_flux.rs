@@ -6,7 +6,7 @@
 
 use pulp::NullaryFnOnce;
 
-use super::probability::{Tail, chi2_tail_is_below};
+use crate::math::probability::{Tail, chi2_tail_is_below};
 use crate::model::{PreparedArm, Sampling};
 
 /// Upper tail probability of χ² against zero flux below which an arm is not only noise.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::ready::{Monitor, ReadySpectra, Starts};
 use super::waiting::{MemberCount, PassOutcomes, Waiting};
 use crate::error::{Error, Result};
+use crate::math::Real;
 use crate::model::{Prepared, SpectralObjective};
 use crate::recording::Precision;
-use crate::rows::Real;
 use crate::solver::{LevenbergMarquardt, NelderMead, Outcome, Population, Queue, Solver, linearise, stream};
 
 /// Size of a simplex that polishes a fit, relative to the size that the user set.

@@ -2,8 +2,8 @@
 //! is in `curve/sound.rs`.
 
 use super::Flags;
-use super::covariance::pair_index;
 use super::row::FitRow;
+use crate::math::covariance::pair_index;
 use crate::solver::Status;
 
 /// Text of the status of a row with a number that is not finite.

@@ -2,7 +2,7 @@
 
 use std::f64::consts::{E, PI};
 
-use crate::rows::Real;
+use crate::math::Real;
 
 /// A function of one argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,5 +1,5 @@
 //! A graph as a list of operations over the lanes of many fits: every operation takes one number of each of
-//! [`LANES`](crate::rows::lanes::LANES) fits, point after point, in f32 or f64.
+//! [`LANES`](crate::math::lanes::LANES) fits, point after point, in f32 or f64.
 //!
 //! This is the third form of the graph, beside the tape in f64 and WGSL. Factors that are the same at all points come
 //! first (`hoist.rs`), and products are fused with the operations that read them (`fuse.rs`). Five built-in models are
@@ -11,7 +11,7 @@ use super::fuse::{Action, fused};
 use super::graph::{Graph, Node, NodeId};
 use super::hoist::hoisted;
 use super::operation::{Elementary, run};
-use crate::rows::lanes::Lanes;
+use crate::math::lanes::Lanes;
 use crate::solver::whole::{LaneBlock, LaneGrid};
 
 /// Place to which a step writes.

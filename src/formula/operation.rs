@@ -3,7 +3,7 @@
 
 use super::function::{Function, Pair, integer_power};
 use super::graph::Node;
-use crate::rows::{Real, functions, hyperbolic};
+use crate::math::{Real, functions, hyperbolic};
 
 /// Numbers for which formulas have functions.
 pub trait Elementary: Real {

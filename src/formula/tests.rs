@@ -1,4 +1,4 @@
-use crate::rows::lanes::Lanes;
+use crate::math::lanes::Lanes;
 use crate::solver::whole::{LaneBlock, LaneGrid};
 
 use super::*;

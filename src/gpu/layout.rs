@@ -2,7 +2,7 @@
 //! generated constants.
 
 use crate::kernels::source::Constants;
-use crate::rows::triangle::packed_length;
+use crate::math::triangle::packed_length;
 use crate::solver::simplex::LANES;
 use crate::solver::{GaveWay, Status, basin};
 

@@ -12,7 +12,7 @@ use super::context::Context;
 use super::faults::{Call, Fault};
 use super::layout::{Field, GAVE_WAY, Layout, NO_VALUE, ROUNDS, STATUS, verdict};
 use crate::error::Result;
-use crate::rows::triangle::packed_length;
+use crate::math::triangle::packed_length;
 use crate::solver::simplex::LANES;
 use crate::solver::{Outcome, Status};
 

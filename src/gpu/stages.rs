@@ -8,9 +8,9 @@ use super::step_constants::{declare_finishing, declare_simplex, declare_step};
 use crate::error::{Error, Result};
 use crate::kernels::product::Products;
 use crate::kernels::shader::{Dispatch, Shader, ShaderContext, Target};
+use crate::math::Real;
+use crate::math::triangle::packed_length;
 use crate::recording::Recording;
-use crate::rows::Real;
-use crate::rows::triangle::packed_length;
 use crate::solver::simplex::LANES;
 use crate::solver::{LevenbergMarquardt, Method, NelderMead};
 

@@ -1,7 +1,7 @@
 //! Constants of the damped step and of the simplex in shaders: settings, and the thresholds that Rust has, too.
 
 use crate::kernels::source::Constants;
-use crate::rows::Real;
+use crate::math::Real;
 use crate::solver::thresholds::{
     AT_FACE, BENT, BEST_CONTRACTION, CLASSICAL, CLOSE, COLLAPSED, FAR_COSINE, FINISHING_DAMPING, FINISHING_RISE,
     FINISHING_STEPS, LEAST_EDGE, LEGS, LONGEST_STRIDE, PARALLEL, PATIENCE, RESPREAD, SHRINKS, SLIGHT,

@@ -10,7 +10,7 @@ use super::step_constants::{declare_step, declare_trust};
 use super::{pipelines, readback};
 use crate::error::{Error, Result};
 use crate::kernels::source::{Source, UserCode};
-use crate::rows::triangle::packed_length;
+use crate::math::triangle::packed_length;
 use crate::solver::Status;
 use crate::solver::whole::{WAITING, Whole, WholeBatch, WholeColumns, WholeFits};
 

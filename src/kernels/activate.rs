@@ -11,7 +11,7 @@ use super::{Kernel, Memory};
 use crate::buffers::{BufferId, Cost, Declared, Work};
 #[cfg(feature = "gpu")]
 use crate::error::Result;
-use crate::rows::Real;
+use crate::math::Real;
 
 /// Elementwise function of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -16,11 +16,11 @@ use super::{Kernel, LIGHT, Memory, Segment};
 use crate::buffers::{BufferId, Cost, Declared, Parameter, Work};
 #[cfg(feature = "gpu")]
 use crate::error::{Error, Result};
-use crate::rows::Real;
-use crate::rows::convolve::Padded;
+use crate::math::Real;
+use crate::math::convolve::Padded;
 #[cfg(feature = "gpu")]
-use crate::rows::rotation;
-use crate::rows::rotation::RotationKernel;
+use crate::math::rotation;
+use crate::math::rotation::RotationKernel;
 
 #[cfg(feature = "gpu")]
 /// Weights and slopes of all segments that fit a workgroup's 16 KiB.

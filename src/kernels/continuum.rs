@@ -17,10 +17,10 @@ use super::{Kernel, Memory};
 use crate::buffers::{BufferId, Cost, Declared, Work};
 #[cfg(feature = "gpu")]
 use crate::error::Result;
-use crate::rows::Real;
-use crate::rows::aligned::Aligned;
-use crate::rows::gram::{BLOCK, Gram};
-use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
+use crate::math::Real;
+use crate::math::aligned::Aligned;
+use crate::math::gram::{BLOCK, Gram};
+use crate::math::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
 /// The continuum's arrays. The orthonormal basis at pixel j is `transform` (lower triangular, terms × terms) times
 /// `basis` (terms × pixels).

@@ -11,7 +11,7 @@ use super::{Kernel, Memory};
 use crate::buffers::{BufferId, Cost, Declared, Work};
 #[cfg(feature = "gpu")]
 use crate::error::Result;
-use crate::rows::Real;
+use crate::math::Real;
 
 /// A model of the user's own: fills rows 0 (value) and 1… (derivatives by its parameters) of `output`, `pixels` wide.
 #[derive(Clone)]

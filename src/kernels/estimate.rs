@@ -15,9 +15,9 @@ use super::{Kernel, Memory};
 use crate::buffers::{BufferId, Cost, Declared, Estimator, Sums, Work};
 #[cfg(feature = "gpu")]
 use crate::error::Result;
-use crate::rows::Real;
-use crate::rows::aligned::Aligned;
-use crate::rows::gram::{BLOCK, Gram};
+use crate::math::Real;
+use crate::math::aligned::Aligned;
+use crate::math::gram::{BLOCK, Gram};
 
 /// Adds a curve's points to the member's sums as an estimator has it, with the fields of [`Normal`](super::Normal) and
 /// no continuum.

@@ -10,7 +10,7 @@ use super::{Kernel, Memory};
 use crate::buffers::{BufferId, Cost, Declared, Parameter, Work};
 #[cfg(feature = "gpu")]
 use crate::error::Result;
-use crate::rows::Real;
+use crate::math::Real;
 
 /// Scaled labels and their derivatives by the parameters: output `1 + tangents` rows of `stride` ≥ `inputs.len()`, zero
 /// padded. A tangent row belongs to a parameter ([`tangents`] of the inputs), so that a tied label costs no row of its

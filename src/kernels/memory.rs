@@ -2,9 +2,9 @@
 
 use super::custom::ModelScratch;
 use crate::buffers::{BufferId, Parameter, Sums};
-use crate::rows::Real;
-use crate::rows::aligned::Aligned;
-use crate::rows::product::Packed;
+use crate::math::Real;
+use crate::math::aligned::Aligned;
+use crate::math::product::Packed;
 
 /// Gaussian priors of one spectrum, by parameter.
 #[derive(Clone, Copy, Debug)]

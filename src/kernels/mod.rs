@@ -39,7 +39,7 @@ pub(crate) mod source;
 use crate::buffers::{BufferId, Cost, Declared, Work};
 #[cfg(feature = "gpu")]
 use crate::error::Result;
-use crate::rows::Real;
+use crate::math::Real;
 
 pub use label::{LabelInput, Source, Transform, tangents};
 pub use memory::{Memory, Priors, Scratch};

@@ -8,7 +8,7 @@ use super::{Kernel, Memory};
 use crate::buffers::{BufferId, Cost, Declared, Work};
 #[cfg(feature = "gpu")]
 use crate::error::Result;
-use crate::rows::Real;
+use crate::math::Real;
 
 /// output ← input, rounded to the nearest f16, ties to even: what a product of
 /// [`Kind::Half`](crate::buffers::Kind::Half) reads.

@@ -16,12 +16,12 @@ use super::{Continuum, Resample};
 use crate::buffers::{BufferId, Cost, Declared, Sums, Work};
 #[cfg(feature = "gpu")]
 use crate::error::Result;
-use crate::rows::Real;
-use crate::rows::aligned::Aligned;
-use crate::rows::gram::{BLOCK, Gram};
-use crate::rows::triangle::packed_index;
+use crate::math::Real;
+use crate::math::aligned::Aligned;
+use crate::math::gram::{BLOCK, Gram};
+use crate::math::triangle::packed_index;
 #[cfg(feature = "gpu")]
-use crate::rows::triangle::packed_length;
+use crate::math::triangle::packed_length;
 
 /// Adds an arm to the member's sums: r = D − weight · value · continuum, J = weight · continuum · tangents,
 /// χ² += rᵀr, g += Jᵀr, A += JᵀJ − Bᵀ C⁻¹ B with B = SᵀJ. Without a continuum it is 1 and B empty.

@@ -10,7 +10,7 @@ use super::{Kernel, Memory};
 use crate::buffers::{BufferId, Cost, Declared, Work};
 #[cfg(feature = "gpu")]
 use crate::error::Result;
-use crate::rows::Real;
+use crate::math::Real;
 
 /// One tiny network a pixel (El-Badry et al. 2018): value b1 + Σ_h w1 σ(b0 + Σ_l w0 z_l), and its tangents. Weights are
 /// stored with the pixel as the fastest axis: `w0` (hidden, labels, columns), `b0`, `w1` (hidden, columns), `b1`

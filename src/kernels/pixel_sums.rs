@@ -2,7 +2,7 @@
 
 use super::source::Constants;
 use crate::error::{Error, Result};
-use crate::rows::triangle::packed_length;
+use crate::math::triangle::packed_length;
 
 /// Lanes of a workgroup; also in `shaders/shared/tree.wgsl`.
 const LANES: usize = 64;

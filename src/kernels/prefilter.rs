@@ -9,7 +9,7 @@ use super::{Kernel, Memory, Segment};
 use crate::buffers::{BufferId, Cost, Declared, Work};
 #[cfg(feature = "gpu")]
 use crate::error::{Error, Result};
-use crate::rows::Real;
+use crate::math::Real;
 
 /// Pixels to B-spline coefficients inside each segment: 25 taps √3 (√3−2)^|k|, edges replicated.
 #[derive(Clone, Debug, PartialEq)]

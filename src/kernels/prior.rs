@@ -11,8 +11,8 @@ use super::{Kernel, LabelInput, Memory, Priors};
 use crate::buffers::{BufferId, Cost, Declared, Parameter, Sums, Work};
 #[cfg(feature = "gpu")]
 use crate::error::{Error, Result};
-use crate::rows::Real;
-use crate::rows::triangle::packed_index;
+use crate::math::Real;
+use crate::math::triangle::packed_index;
 
 /// Convex hull of a training set in scaled labels: outside where normal · z + offset > 0.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,5 +1,5 @@
 //! A layer's matrix product: output\[row\]\[n\] = Σ_k input\[row\]\[k\] weight\[k\]\[n\], for all rows of a round's
-//! members, k in ascending order. The Rust twin is `rows/product.rs`. Shaders: registers alone for software adapters
+//! members, k in ascending order. The Rust twin is `math/product.rs`. Shaders: registers alone for software adapters
 //! (`shaders/product.wgsl`), tiles in workgroup memory for cards, and for halves whole small matrices at once where a
 //! card multiplies these (`shaders/variants/`).
 
@@ -9,8 +9,8 @@ use super::{Kernel, Memory};
 use crate::buffers::{BufferId, Cost, Declared, Kind, Work};
 #[cfg(feature = "gpu")]
 use crate::error::{Error, Result};
-use crate::rows::Real;
-pub use crate::rows::product::{MatrixProduct, Packed};
+use crate::math::Real;
+pub use crate::math::product::{MatrixProduct, Packed};
 
 /// output\[row\]\[n\] = Σ_k input\[row\]\[k\] weight\[k\]\[n\], for all rows of a round's members; k in ascending
 /// order.

@@ -12,8 +12,8 @@ use super::{Interpolation, Kernel, LIGHT, Memory, Segment, Velocity};
 use crate::buffers::{BufferId, Cost, Declared, Parameter, Work};
 #[cfg(feature = "gpu")]
 use crate::error::Result;
-use crate::rows::Real;
-use crate::rows::taps::{CHUNK, Places, TAPS, Weights, apply};
+use crate::math::Real;
+use crate::math::taps::{CHUNK, Places, TAPS, Weights, apply};
 
 /// Doppler shift and resampling. Output rows: the value, ∂/∂v if the velocity is a parameter, then the input's
 /// tangents, derivatives by the solver's `u`. Pixel j reads the template at fractional index

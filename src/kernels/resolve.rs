@@ -12,7 +12,7 @@ use super::{Kernel, Memory};
 use crate::buffers::{BufferId, Cost, Declared, Scope, Work};
 #[cfg(feature = "gpu")]
 use crate::error::Result;
-use crate::rows::Real;
+use crate::math::Real;
 
 /// A banded matrix applied to every row: output\[j\] = Σ_d matrix\[d\]\[j + o_d\] input\[j + o_d\], offsets o =
 /// diagonals / 2, …, −diagonals / 2, zero beyond the ends. That is DESI's storage: R\[row\]\[column\] =

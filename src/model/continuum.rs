@@ -3,7 +3,7 @@
 use pulp::NullaryFnOnce;
 
 use super::settings::{Continuum, ContinuumKind};
-use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower};
+use crate::math::triangle::{cholesky, packed_index, packed_length, solve_lower};
 
 /// Evaluates each continuum term at `wavelength` (Å): (terms, pixels), with `low` to `high` mapped to x = −1 to 1.
 pub fn basis(continuum: Continuum, wavelength: &[f64], low: f64, high: f64) -> Vec<f64> {

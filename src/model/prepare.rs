@@ -13,7 +13,7 @@ use super::sampling::{Sampling, padded};
 use super::set_basis::set_basis;
 use super::weights::weights;
 use super::{ModelArm, SpectralModel};
-use crate::rows::gram::BLOCK;
+use crate::math::gram::BLOCK;
 
 /// One arm of one spectrum, ready for the device. All (padded) unless said otherwise. The CPU reads an array in an
 /// [`Arc`] without copying it.

@@ -10,7 +10,7 @@ use super::determined::LARGEST_VALUE;
 use super::window::Windows;
 use super::{LineSpread, ModelArm};
 use crate::error::{Error, Result, coverage};
-use crate::rows::bad_wavelength;
+use crate::math::bad_wavelength;
 
 /// Pixels of rows are padded to this.
 pub const PADDING: usize = 16;

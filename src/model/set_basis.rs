@@ -14,8 +14,8 @@ use super::determined::{SMALLEST_SINGULAR_VALUE, determined};
 use super::fault::{Cause, Fault, place};
 use super::prepare::{PreparedArm, RawArm};
 use super::sampling::Sampling;
-use crate::rows::gram::{BLOCK, Gram};
-use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
+use crate::math::gram::{BLOCK, Gram};
+use crate::math::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
 /// A shared basis serves spectra under whose weights its condition number is at most so many times that of an
 /// orthonormal one: its sums are made in f32, and their rounding grows with the square.

@@ -5,7 +5,7 @@
 //! it, and does nothing.
 
 use super::{LineSpread, ModelArm};
-use crate::rows::Real;
+use crate::math::Real;
 
 /// Full width at half maximum of a Gaussian of σ = 1, as rvspecfit and DESI round it.
 const FWHM: f64 = 2.3548;

@@ -1,7 +1,7 @@
 //! Tests of whether two points lie in one basin of the cost, and their limits. `cpu/halve.rs` has the rules that use
 //! them.
 
-use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
+use crate::math::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
 /// Largest relative error of a point's quadratic model, at another point, that still counts as one basin.
 pub const SAME_BASIN: f64 = 0.07;

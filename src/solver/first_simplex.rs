@@ -3,7 +3,7 @@
 
 use super::metric::{Linearisation, Metric};
 use super::thresholds::LEAST_EDGE;
-use crate::rows::triangle::packed_index;
+use crate::math::triangle::packed_index;
 
 /// Edges as a share of the distance to the Gauss–Newton point, which is about how far off that point is.
 const RADIUS: f64 = 0.1;

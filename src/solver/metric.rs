@@ -4,7 +4,7 @@
 //! along any of them raises the quadratic model of the cost by one. A simplex with these edges needs no time to adapt
 //! to the problem.
 
-use crate::rows::triangle::{packed_index, packed_length, solve_lower, solve_upper};
+use crate::math::triangle::{packed_index, packed_length, solve_lower, solve_upper};
 
 /// Smallest pivot of the normal matrix scaled to a unit diagonal: directions that hardly matter are limited to this.
 const LEAST_PIVOT: f64 = 1e-6;

@@ -11,7 +11,7 @@
 
 use super::first_simplex::Room;
 use super::metric::Metric;
-use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
+use crate::math::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
 /// Squares of the radius in units of the tolerance, and of the objective's noise: curvature must stand out of either.
 const OF_TOLERANCE: f64 = 100.0;

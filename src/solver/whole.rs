@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::Estimator;
 use super::settings::LevenbergMarquardt;
 use crate::error::Result;
-use crate::rows::lanes::Lanes;
+use crate::math::lanes::Lanes;
 
 /// Most parameters of a whole fit.
 pub const MOST_PARAMETERS: usize = 16;

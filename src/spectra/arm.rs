@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::rows::bad_wavelength;
+use crate::math::bad_wavelength;
 use crate::values::Values;
 
 /// Wavelength grids, Å, vacuum.

@@ -23,7 +23,7 @@ const FLOORS: [&[&str]; 18] = [
     &["error", "faults", "setters", "suggest", "values"],
     &["files", "memory", "words"],
     &["output"],
-    &["npz", "rows"],
+    &["npz", "math"],
     &["buffers"],
     &["kernels"],
     &["recording"],

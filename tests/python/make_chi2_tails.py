@@ -1,4 +1,4 @@
-"""Prints the table of src/fit/probability.rs: tail probabilities of chi-square (pip install scipy mpmath).
+"""Prints the table of src/math/probability.rs: tail probabilities of chi-square (pip install scipy mpmath).
 
 A row holds the degrees of freedom, then chi-square and its probability for the lower tail and for the upper tail. scipy chooses chi-square
 near the probabilities below, mpmath computes the probability there in 60 digits. scipy's own cdf agrees to 1e-9 up to 100,000 degrees

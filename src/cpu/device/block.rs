@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::kernels::narrow::rounded;
+use crate::math::Real;
 use crate::memory::room;
 use crate::recording::{Buffer, Kind, Scope, Values};
-use crate::rows::Real;
 
 /// A buffer's elements.
 pub enum Block<R> {

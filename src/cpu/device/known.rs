@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::math::Real;
 use crate::recording::{BufferId, Recording, Stage};
-use crate::rows::Real;
 
 /// Most bytes of rows that the populations of a recording keep.
 const MOST_BYTES: usize = 128 << 20;

@@ -9,8 +9,8 @@ use super::known::{Head, Heads, Known};
 use super::tile::{Inputs, Tile, together};
 use crate::buffers::{BufferId, Parameter, Scope, Sums};
 use crate::kernels::{Memory, Priors, Scratch, Stage};
-use crate::rows::Real;
-use crate::rows::product::Packed;
+use crate::math::Real;
+use crate::math::product::Packed;
 use crate::solver::member::Member;
 
 /// Evaluates the model, and its cost, gradient and normal matrix, at the members' trial points by running all stages.

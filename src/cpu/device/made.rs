@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::block::Block;
 use super::known::Known;
 use super::tile::{Tile, elements};
+use crate::math::Real;
+use crate::math::product::Packed;
 use crate::recording::{Product, Recording, Stage};
-use crate::rows::Real;
-use crate::rows::product::Packed;
 
 pub struct Made<R> {
     /// By buffer: a product's weights. Recordings that share their constants share these, too.

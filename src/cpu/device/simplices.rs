@@ -4,7 +4,7 @@ use std::sync::{MutexGuard, PoisonError};
 
 use super::CpuPopulation;
 use crate::cpu::simplex::{self, TrialPoint, Worth};
-use crate::rows::Real;
+use crate::math::Real;
 use crate::solver::NelderMead;
 use crate::solver::member::Member;
 use crate::solver::simplex::{LANES, Simplex};

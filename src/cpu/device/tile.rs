@@ -9,10 +9,10 @@ use super::block::{Block, scatter};
 use super::made::Made;
 use super::shelves::Shelves;
 use crate::kernels::{Priors, Scratch};
+use crate::math::Real;
+use crate::math::aligned::Aligned;
+use crate::math::product::Packed;
 use crate::recording::{BufferId, Recording, Scope, Stage};
-use crate::rows::Real;
-use crate::rows::aligned::Aligned;
-use crate::rows::product::Packed;
 use crate::solver::profile::Tally;
 use crate::solver::{Batch, Bounds};
 

@@ -5,9 +5,9 @@ use pulp::{Simd, WithSimd};
 use super::gram::Gram;
 use super::share::Shares;
 use super::solve::Factors;
-use crate::rows::Real;
-use crate::rows::lanes::{LANES, Lanes};
-use crate::rows::triangle::{packed_index, packed_length};
+use crate::math::Real;
+use crate::math::lanes::{LANES, Lanes};
+use crate::math::triangle::{packed_index, packed_length};
 use crate::solver::Estimator;
 use crate::solver::whole::{AddUp, GaussianPrior, LaneBlock, LaneGrid, LaneModel, LaneSum, Whole, WholeBatch};
 

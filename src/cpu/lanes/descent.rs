@@ -4,9 +4,9 @@ use pulp::Simd;
 
 use super::block::{Block, RUNNING, gradient, normal};
 use super::step::{absolute, pick, renew};
-use crate::rows::Real;
-use crate::rows::lanes::{LANES, Lanes};
-use crate::rows::triangle::packed_index;
+use crate::math::Real;
+use crate::math::lanes::{LANES, Lanes};
+use crate::math::triangle::packed_index;
 use crate::solver::thresholds::{LEGS, SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS, TRUSTED_STEP};
 
 /// A pivot below this share of its diagonal may be wrong by a thousandth of itself, and so may all that is solved with

@@ -12,9 +12,9 @@ use super::block::{Block, POINTS, normal};
 use super::load::{Seat, Source, fill, fill_weights};
 use super::solve::Factors;
 use super::step::pick;
-use crate::rows::Real;
-use crate::rows::lanes::{LANES, Lanes};
-use crate::rows::triangle::{packed_index, packed_length};
+use crate::math::Real;
+use crate::math::lanes::{LANES, Lanes};
+use crate::math::triangle::{packed_index, packed_length};
 use crate::solver::Status;
 use crate::solver::whole::{LaneBlock, LaneGrid, Rounding, SumRounding, Whole, WholeBatch, WholeColumns};
 

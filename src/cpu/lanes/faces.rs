@@ -3,8 +3,8 @@
 
 use super::block::{Block, RUNNING, gradient, normal};
 use super::step::{absolute, pick, renew};
-use crate::rows::Real;
-use crate::rows::lanes::{LANES, Lanes};
+use crate::math::Real;
+use crate::math::lanes::{LANES, Lanes};
 use crate::solver::thresholds::SLIGHT;
 
 impl<R: Real> Block<R> {

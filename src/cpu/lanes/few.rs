@@ -5,8 +5,8 @@ use pulp::Simd;
 
 use super::block::{Block, gradient, normal};
 use super::solve::{Eliminated, packed};
-use crate::rows::Real;
-use crate::rows::lanes::{LANES, Lanes};
+use crate::math::Real;
+use crate::math::lanes::{LANES, Lanes};
 
 /// Returns vector `v` of each of N rows.
 #[inline(always)]

@@ -2,9 +2,9 @@
 
 use pulp::{Simd, WithSimd};
 
-use crate::rows::Real;
-use crate::rows::lanes::{LANES, Lanes};
-use crate::rows::triangle::{packed_index, packed_length};
+use crate::math::Real;
+use crate::math::lanes::{LANES, Lanes};
+use crate::math::triangle::{packed_index, packed_length};
 
 /// Sums that stay in registers while the points go by.
 const SIDE: usize = 8;

@@ -4,8 +4,8 @@
 use pulp::{Simd, WithSimd};
 
 use super::step::pick;
-use crate::rows::Real;
-use crate::rows::lanes::{LANES, Lanes};
+use crate::math::Real;
+use crate::math::lanes::{LANES, Lanes};
 use crate::solver::Estimator;
 
 /// Some points of a block whose rows are to be weighted, or reweighted by a robust estimator.

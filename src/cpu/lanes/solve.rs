@@ -3,9 +3,9 @@
 use pulp::Simd;
 
 use super::step::pick;
-use crate::rows::Real;
-use crate::rows::lanes::{LANES, Lanes};
-use crate::rows::triangle::{packed_index, packed_length};
+use crate::math::Real;
+use crate::math::lanes::{LANES, Lanes};
+use crate::math::triangle::{packed_index, packed_length};
 
 /// Subtracts the product b c from a, lane by lane.
 #[inline(always)]

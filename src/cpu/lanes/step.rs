@@ -7,8 +7,8 @@ use pulp::Simd;
 
 use super::block::{Block, RUNNING, gradient, normal};
 use super::few::Promises;
-use crate::rows::Real;
-use crate::rows::lanes::{LANES, Lanes};
+use crate::math::Real;
+use crate::math::lanes::{LANES, Lanes};
 use crate::solver::thresholds::{BEST_CONTRACTION, PATIENCE};
 use crate::solver::whole::Whole;
 use crate::solver::{Estimator, Status};

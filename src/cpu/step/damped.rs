@@ -4,7 +4,7 @@
 use super::Rules;
 use super::faces::Way;
 use super::system::System;
-use crate::rows::triangle::packed_index;
+use crate::math::triangle::packed_index;
 use crate::solver::member::{Member, Phase, Promise};
 use crate::solver::thresholds::{LEGS, SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS};
 use crate::solver::{Bounds, LevenbergMarquardt};

@@ -84,7 +84,7 @@ mod tests {
     use crate::buffers::Sums;
     use crate::cpu::step::Rules;
     use crate::cpu::step::damped::solve;
-    use crate::rows::triangle::{packed_index, packed_length};
+    use crate::math::triangle::{packed_index, packed_length};
     use crate::solver::member::Member;
     use crate::solver::{Bounds, LevenbergMarquardt};
 

@@ -13,7 +13,7 @@
 //! Covariances are those of A.
 
 use super::damped::is_free;
-use crate::rows::triangle::packed_index;
+use crate::math::triangle::packed_index;
 use crate::solver::Bounds;
 use crate::solver::member::Member;
 use crate::solver::thresholds::{BENT, CLOSE};

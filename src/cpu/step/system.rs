@@ -1,6 +1,6 @@
 //! (A + S + μ D) δ = g, the system of a damped step, and its solution for some of the parameters. f64.
 
-use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
+use crate::math::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 use crate::solver::member::Member;
 
 /// The system of one member's step; S = s sᵀ of the secant, D = diag A, but at least `lowest`.

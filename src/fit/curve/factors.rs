@@ -4,7 +4,7 @@
 
 use nalgebra::{DMatrix, DVector};
 
-use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
+use crate::math::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
 /// Smallest squared sine between a column and those before it with which JᵀJ is used: its rounding is then below 1e-12.
 const INDEPENDENT: f64 = 1e-3;

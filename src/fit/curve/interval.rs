@@ -6,7 +6,7 @@ use super::search::Search;
 use super::watch::Watch;
 use super::{CurveFit, CurveRun};
 use crate::error::{Error, Result};
-use crate::fit::probability::{tail_of, threshold};
+use crate::math::probability::{tail_of, threshold};
 use crate::values::Values;
 
 /// Number of searches whose fits run together: more would only take memory.

@@ -4,8 +4,8 @@ use super::CurveRun;
 use super::data::Curve;
 use super::polish::Problem;
 use super::result::CurveFit;
-use crate::fit::covariance::{covariance, pair_index};
-use crate::rows::triangle::packed_index;
+use crate::math::covariance::{covariance, pair_index};
+use crate::math::triangle::packed_index;
 use crate::solver::Outcome;
 
 /// Eigenvalues below this share of the largest are rounding of f32 sums.

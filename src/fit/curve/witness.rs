@@ -13,7 +13,7 @@
 use super::data::Curve;
 use super::{CurveRun, CurveSolver};
 use crate::error::{Error, Result};
-use crate::rows::triangle::packed_index;
+use crate::math::triangle::packed_index;
 use crate::solver::search::Told;
 use crate::solver::{Estimator, Outcome, Status};
 

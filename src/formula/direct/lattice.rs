@@ -11,9 +11,9 @@ use pulp::{Simd, WithSimd};
 
 use super::store;
 use super::wide::V;
-use crate::rows::Real;
-use crate::rows::lanes::Lanes;
-use crate::rows::triangle::packed_index;
+use crate::math::Real;
+use crate::math::lanes::Lanes;
+use crate::math::triangle::packed_index;
 use crate::solver::whole::LaneSum;
 
 /// Columns and lines of pixels.

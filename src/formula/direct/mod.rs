@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use pulp::{Simd, WithSimd};
 
-use crate::rows::Real;
-use crate::rows::lanes::Lanes;
+use crate::math::Real;
+use crate::math::lanes::Lanes;
 use crate::solver::whole::{AddUp, LaneBlock, LaneGrid, SumRounding};
 use lattice::Lattice;
 use models::{Decay, Exponential, Gauss1d, Gauss2d, Gauss2dElliptic, Lorentz, Model};

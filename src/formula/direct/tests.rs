@@ -1,8 +1,8 @@
 use super::*;
 use crate::formula::Formula;
 use crate::formula::operation::Elementary;
-use crate::rows::lanes::LANES;
-use crate::rows::triangle::{packed_index, packed_length};
+use crate::math::lanes::LANES;
+use crate::math::triangle::{packed_index, packed_length};
 use crate::solver::whole::{LaneModel, LaneSum};
 
 /// Irregular numbers between 0.5 and 1.5.

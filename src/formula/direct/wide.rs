@@ -8,8 +8,8 @@ use std::ops::{Add, Mul, Sub};
 
 use pulp::Simd;
 
-use crate::rows::Real;
-use crate::rows::lanes::{LANES, Lanes};
+use crate::math::Real;
+use crate::math::lanes::{LANES, Lanes};
 
 /// Number of registers in an operation: their instructions do not wait for each other.
 pub const WIDE: usize = 2;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::rows::scan::padded_shifts;
+use crate::math::scan::padded_shifts;
 
 /// A spectrum's s (D − s) and s² in bins, padded for the shifts.
 pub type Signals = [Vec<f32>; 2];

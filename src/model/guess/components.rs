@@ -3,8 +3,8 @@
 use nalgebra::{DMatrix, SymmetricEigen};
 
 use super::bins::Bins;
-use crate::rows::product::Packed;
-use crate::rows::scan::{Correlate, interleaved};
+use crate::math::product::Packed;
+use crate::math::scan::{Correlate, interleaved};
 
 /// Templates that the principal components are made from.
 const PRINCIPAL: usize = 128;

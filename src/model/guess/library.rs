@@ -3,11 +3,11 @@
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
+use crate::math::convolve::Convolve;
+use crate::math::rotation::RotationKernel;
 use crate::model::spread::Spread;
 use crate::model::{ModelArm, ModelParameter, SpectralModel};
 use crate::recording::{LIGHT, Rotation, Source, Transform};
-use crate::rows::convolve::Convolve;
-use crate::rows::rotation::RotationKernel;
 
 /// Templates in the library; with several rotations of each, half as many.
 const TEMPLATES: usize = 512;

@@ -14,10 +14,10 @@ use super::bins::Signals;
 use super::look::Candidate;
 use super::stretches::Stretches;
 use super::unit::Unit;
+use crate::math::product::{MatrixProduct, Packed};
+use crate::math::triangle::packed_length;
 use crate::model::PreparedArm;
 use crate::model::sampling::Sampling;
-use crate::rows::product::{MatrixProduct, Packed};
-use crate::rows::triangle::packed_length;
 
 /// Wide bins in a segment, about, if it has as many fine ones: this many, and more where terms are many.
 const WIDE: usize = 128;

@@ -1,9 +1,9 @@
 //! Tests of first guesses on the demo's spectra, and what other tests of this room need of them.
 
 use super::*;
+use crate::math::triangle::{cholesky, packed_index, solve_lower};
 use crate::model::continuum::dot;
 use crate::model::{PreparedArm, RawArm, prepare};
-use crate::rows::triangle::{cholesky, packed_index, solve_lower};
 use crate::spectra::Wavelength;
 use crate::{Continuum, Emulator, Spectra};
 

@@ -9,12 +9,12 @@ use super::components::Components;
 use super::lines::{Lines, bin_width, centred};
 use super::stretches::Stretches;
 use crate::error::Result;
+use crate::math::product::{MatrixProduct, Packed};
+use crate::math::scan::correlate_two;
 use crate::memory::check;
 use crate::model::ModelArm;
 use crate::model::sampling::Sampling;
 use crate::recording::LIGHT;
-use crate::rows::product::{MatrixProduct, Packed};
-use crate::rows::scan::correlate_two;
 
 /// A bin of template pixels may be so wide that the lines shifted by it still correlate this well.
 const BIN_CORRELATION: f64 = 0.85;

@@ -6,8 +6,8 @@ use super::super::objective::CurveObjective;
 use super::super::watch::Watch;
 use crate::error::Result;
 use crate::fit::pass::objective;
-use crate::rows::Real;
-use crate::rows::triangle::packed_length;
+use crate::math::Real;
+use crate::math::triangle::packed_length;
 use crate::solver::search::{Begin, Machine, Points, SearchFit, SearchSettings, Told, search};
 use crate::solver::{Batch, Estimator, Outcome, Population, Status, linearise, optimise};
 

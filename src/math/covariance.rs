@@ -2,7 +2,7 @@
 
 use nalgebra::{DMatrix, DVector, SymmetricEigen};
 
-use crate::rows::triangle::packed_index;
+use crate::math::triangle::packed_index;
 
 /// Standard errors and correlations of the parameters that are free at the solution.
 #[derive(Clone, Debug)]

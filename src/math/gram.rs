@@ -5,7 +5,7 @@ use pulp::Simd;
 
 use super::Real;
 use super::aligned::Aligned;
-use crate::rows::triangle::{packed_index, packed_length};
+use crate::math::triangle::{packed_index, packed_length};
 
 /// Most pixels in a block.
 pub const BLOCK: usize = 512;

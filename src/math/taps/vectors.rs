@@ -7,7 +7,7 @@ use pulp::NullaryFnOnce;
 use pulp::x86::{V3, V4};
 
 use super::{CHUNK, Places, TAPS, Weights, Window, apply_plainly};
-use crate::rows::Real;
+use crate::math::Real;
 
 /// Computes a chunk's pixels with vector instructions; returns `false`, undone, if numbers or machine do not suit.
 #[inline(always)]

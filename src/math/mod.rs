@@ -1,15 +1,18 @@
-//! The scalar of rows (f32 for networks, f64 for formulas) and elementary functions that vectorise.
+//! Arithmetic on rows of numbers, and what every fit computes of its normal matrix: the scalar of rows (f32 for networks,
+//! f64 for formulas), and elementary functions that vectorise.
 //!
 //! The f32 functions are polynomials without branches or library calls, so that a loop over them compiles to vector
 //! code inside a `pulp` dispatch.
 
 pub mod aligned;
 pub mod convolve;
+pub mod covariance;
 mod double;
 pub mod functions;
 pub mod gram;
 pub mod hyperbolic;
 pub mod lanes;
+pub mod probability;
 pub mod product;
 pub mod rotation;
 pub mod scan;

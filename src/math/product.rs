@@ -11,7 +11,7 @@ use std::hint::black_box;
 
 use pulp::{Simd, WithSimd};
 
-use crate::rows::Real;
+use crate::math::Real;
 
 /// Columns of a panel.
 const PANEL: usize = 64;
