@@ -66,16 +66,13 @@ mod curve_model;
 pub mod demo_data;
 pub mod emulator;
 mod error;
-mod files;
 mod fit;
 mod formula;
 pub mod guide;
+mod io;
 pub mod low_level;
 mod math;
-mod memory;
 mod model;
-#[cfg(feature = "files")]
-mod output;
 #[cfg(feature = "files")]
 pub mod report;
 mod setters;
@@ -88,9 +85,7 @@ mod words;
 
 #[cfg(feature = "gpu")]
 use low_level::gpu;
-#[cfg(feature = "files")]
-use low_level::npz;
-use low_level::{buffers, cpu, faults, kernels, recording, solver};
+use low_level::{buffers, cpu, kernels, recording, solver};
 
 pub use buffers::Estimator;
 pub use curve_model::{Closure, Context, CurveModel, DerivativeCheck, Failure, Model, SplineAxis};
@@ -103,16 +98,16 @@ pub use fit::{
 };
 pub use formula::Formula;
 #[cfg(feature = "files")]
+#[doc(hidden)]
+pub use io::output::OutputFile;
+#[cfg(feature = "files")]
+pub use io::output::{Metadata, WriteOptions};
+#[cfg(feature = "files")]
 pub use model::ModelFile;
 pub use model::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite, SpectraSettings,
     SpectralModel, SpectralModelBuilder, VelocityScan,
 };
-#[cfg(feature = "files")]
-#[doc(hidden)]
-pub use output::OutputFile;
-#[cfg(feature = "files")]
-pub use output::{Metadata, WriteOptions};
 pub use recording::Precision;
 pub use solver::{LevenbergMarquardt, NelderMead, Solver, Status};
 pub use spectra::Spectra;

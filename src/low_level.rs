@@ -9,18 +9,12 @@
 pub mod buffers;
 #[path = "cpu/mod.rs"]
 pub mod cpu;
-#[doc(hidden)]
-#[path = "faults.rs"]
-pub mod faults;
 #[cfg(feature = "gpu")]
 #[path = "gpu/mod.rs"]
 pub mod gpu;
 #[allow(missing_docs, reason = "the fields of plain data are said in one text")]
 #[path = "kernels/mod.rs"]
 pub mod kernels;
-#[cfg(feature = "files")]
-#[path = "npz/mod.rs"]
-pub mod npz;
 #[allow(missing_docs, reason = "the fields of plain data are said in one text")]
 #[path = "recording/mod.rs"]
 pub mod recording;
@@ -30,3 +24,7 @@ pub mod recording;
 pub mod solver;
 
 pub use crate::fit::task::{Job, Task};
+#[doc(hidden)]
+pub use crate::io::faults;
+#[cfg(feature = "files")]
+pub use crate::io::npz;

@@ -7,9 +7,9 @@ use sha2::{Digest, Sha256};
 
 use super::{Emulator, check, hex, native, payne, write};
 use crate::error::{Error, Result};
-use crate::files;
-use crate::npz;
-use crate::output::{OutputFile, WriteOptions};
+use crate::io::files;
+use crate::io::npz;
+use crate::io::output::{OutputFile, WriteOptions};
 
 impl Emulator {
     /// Reads and checks a network from a file: popfit's safetensors, or an NPZ of The Payne or binspec, told apart by

@@ -14,7 +14,7 @@ use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use super::description::Description;
 use super::{EmulatorLayers, Hull, Layer};
 use crate::error::{Error, Result};
-use crate::files;
+use crate::io::files;
 use crate::suggest::{hint, nearest};
 
 /// Bytes; a network has tens of tensors.

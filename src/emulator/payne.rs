@@ -11,7 +11,7 @@ use std::path::Path;
 
 use super::{Activation, Emulator, Label, Layer, Network, Transform};
 use crate::error::{Error, Result};
-use crate::npz::{Archive, Array};
+use crate::io::npz::{Archive, Array};
 
 /// Returns the maximum number of bytes that the arrays of a network may hold: the file's length and 32 MiB, because
 /// weights hardly compress.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::output::Metadata;
+use crate::io::output::Metadata;
 use crate::setters::setters;
 
 /// Facts about the run that the page gives beside its rows.

@@ -40,7 +40,7 @@ use std::path::Path;
 
 use crate::error::Result;
 use crate::fit::{Journal, SpectralFitter};
-use crate::output::{OutputFile, WriteOptions};
+use crate::io::output::{OutputFile, WriteOptions};
 pub use about::About;
 pub use collect::{Collector, MOST_REQUESTED, PickedCounts};
 pub use model::fitter_of_table;

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::arm::{ArmSpectra, Wavelength};
-use super::column::Column;
 use crate::error::{Error, Result};
+use crate::io::column::Column;
 use crate::values::Values;
 
 /// A batch of spectra, row-major: row i of every arm is one object.

@@ -6,7 +6,6 @@
 mod air;
 mod arm;
 mod batch;
-mod column;
 #[cfg(feature = "files")]
 mod files;
 #[cfg(feature = "files")]
@@ -26,17 +25,17 @@ mod npz_column;
 mod open;
 mod reader;
 
+pub use crate::io::column::{Column, ColumnValues};
 #[cfg(test)]
 pub(crate) use air::to_vacuum as air_to_vacuum;
 pub use arm::{ArmSpectra, Resolution, Wavelength};
 pub use batch::{Ids, Spectra};
-pub use column::{Column, ColumnValues};
 #[cfg(feature = "files")]
 pub use files::FilesReader;
 #[cfg(feature = "files")]
-pub use fits::Selection;
+pub(crate) use fits::FitsTables;
 #[cfg(feature = "files")]
-pub(crate) use fits::{Checksums, FitsTables, OnesSum};
+pub use fits::Selection;
 #[cfg(feature = "files")]
 pub use input_files::InputFiles;
 pub use memory::MemoryReader;

@@ -12,8 +12,8 @@ use super::npz_arm::{Arm, reserve};
 use super::npz_column::Columns;
 use super::{Ids, Spectra, SpectraReader, air};
 use crate::error::{Error, Result};
-use crate::memory::most_inflated_bytes;
-use crate::npz::{Archive, Stream, too_large};
+use crate::io::memory::most_inflated_bytes;
+use crate::io::npz::{Archive, Stream, too_large};
 
 /// Most arrays: each that is used has a thread, and what that needs to inflate.
 const MOST_ARRAYS: usize = 256;

@@ -10,7 +10,7 @@ use super::arm::check_grid;
 use super::npz_choices::{self, Weight, is_in_air};
 use super::{ArmSpectra, Resolution, Wavelength, air};
 use crate::error::{Error, Result};
-use crate::npz::{Archive, Header, Stream, too_large};
+use crate::io::npz::{Archive, Header, Stream, too_large};
 use crate::values::Values;
 
 /// The arrays of an arm; all have `length` rows of `pixels`.

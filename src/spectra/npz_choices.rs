@@ -5,7 +5,7 @@
 
 use super::npz_arm::expect;
 use crate::error::{Error, Result};
-use crate::npz::{Archive, Stream};
+use crate::io::npz::{Archive, Stream};
 
 /// Elements that are compared in one go.
 const STEP: usize = 1 << 15;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::npz_arm::reserve;
 use super::{Column, ColumnValues};
 use crate::error::Result;
-use crate::npz::{Archive, DType, Stream};
+use crate::io::npz::{Archive, DType, Stream};
 
 /// Names that mean something else, alone or after an arm's name.
 const KNOWN: [&str; 7] = ["wavelength", "flux", "ivar", "sigma", "mask", "resolution", "medium"];

@@ -10,7 +10,9 @@ use super::fits::{self, Selection};
 use super::npz::NpzReader;
 use super::reader::SpectraReader;
 use crate::error::{Error, Result};
-use crate::files::File;
+use crate::io::files::File;
+use crate::io::fits::MAGIC;
+use crate::io::fits::bytes::GZIP;
 
 /// Opens and checks a file of spectra (NPZ or FITS, told apart by content), to be read in batches.
 ///
@@ -30,11 +32,11 @@ pub fn open_reader_with(path: impl AsRef<Path>, selection: &Selection) -> Result
     let file = File::open(path).map_err(Error::io(path))?;
     file.take(4).read_to_end(&mut start).map_err(Error::io(path))?;
     match start.as_slice() {
-        crate::npz::MAGIC => {
+        crate::io::npz::MAGIC => {
             selection.refuse_rows(path)?;
             Ok(Box::new(NpzReader::open(path)?))
         }
-        start if start == fits::MAGIC || start.starts_with(fits::GZIP) => fits::open(path, selection),
+        start if start == MAGIC || start.starts_with(GZIP) => fits::open(path, selection),
         _ => Err(Error::format(path, "not a file of spectra that popfit reads (NPZ, FITS, FITS in gzip)")),
     }
 }

@@ -5,13 +5,14 @@ use std::path::Path;
 
 use super::Entry;
 use super::columns::{Column, Kind, Value};
-use super::fits_cards::Cards;
-use super::fits_unit::{FitsColumn, TableUnit, refused};
 use crate::error::Result;
-use crate::files::File;
 use crate::fit::FitRow;
-use crate::output::Metadata;
-use crate::spectra::{ColumnValues, OnesSum};
+use crate::io::files::File;
+use crate::io::fits::sum::OnesSum;
+use crate::io::fits::writer::cards::Cards;
+use crate::io::fits::writer::table::{FitsColumn, TableUnit, refused};
+use crate::io::output::Metadata;
+use crate::spectra::ColumnValues;
 
 /// A result table that is being written as FITS.
 pub(super) struct FitsTable {

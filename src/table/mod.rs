@@ -6,9 +6,6 @@ mod checksum;
 mod columns;
 mod csv;
 mod fits;
-mod fits_cards;
-mod fits_image;
-mod fits_unit;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod read;
@@ -25,9 +22,9 @@ mod tests;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::files::File;
 use crate::fit::{DeviceRows, FitRow, FitTable, Flags, Id, Journal, Sink, SpectralFitter};
-use crate::output::{Metadata, OutputRecord, Staged, WriteOptions};
+use crate::io::files::File;
+use crate::io::output::{Metadata, OutputRecord, Staged, WriteOptions};
 use crate::setters::setters;
 use crate::solver::Status;
 use crate::spectra::Spectra;

@@ -12,7 +12,7 @@ use super::read_parquet::ParquetSource;
 use super::{Entry, Extension, Schema, extension};
 use crate::error::{Error, Result};
 use crate::fit::{FitRow, FitTable, Flags, Id, VelocityPosterior};
-use crate::output::Metadata;
+use crate::io::output::Metadata;
 use crate::solver::Status;
 
 /// A batch of cells, in column `c` of the file and row `r` of the batch.

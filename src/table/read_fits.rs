@@ -8,7 +8,8 @@ use super::Entry;
 use super::fits::read_unit;
 use super::read::{Cells, Source};
 use crate::error::{Error, Result, changed};
-use crate::spectra::{Checksums, Column, ColumnValues, FitsTables};
+use crate::io::fits::hdu::Checksums;
+use crate::spectra::{Column, ColumnValues, FitsTables};
 
 /// Number of rows per batch.
 const BATCH: usize = 4096;

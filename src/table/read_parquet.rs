@@ -17,7 +17,7 @@ use super::checksum::{self, Verifier};
 use super::columns::UNIT;
 use super::read::{Cells, Source};
 use crate::error::{Error, Result};
-use crate::files;
+use crate::io::files;
 
 /// A result table in Parquet.
 pub(super) struct ParquetSource {

@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::fit::SpectralFitter;
-use crate::output::Metadata;
+use crate::io::output::Metadata;
 use crate::spectra::{InputFiles, Selection};
 
 impl SpectralFitter {

@@ -4,11 +4,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::fits_image::{ImageUnit, write_line};
-use super::fits_unit::refused;
 use super::rvtab_columns::arm_name;
 use crate::error::{Error, Result};
 use crate::fit::{ArmFit, SpectralFitter};
+use crate::io::fits::writer::image::{ImageUnit, write_line};
+use crate::io::fits::writer::table::refused;
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
 /// The models of one arm.

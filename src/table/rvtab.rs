@@ -6,15 +6,16 @@ use std::path::Path;
 
 use super::Entry;
 use super::fits::metadata_unit;
-use super::fits_cards::Cards;
-use super::fits_unit::{FitsColumn, TableUnit, refused};
 use super::rvmod::{RvMod, beside};
 use super::rvtab_columns::{RvBatch, columns};
 use crate::error::{Error, Result};
-use crate::files::File;
 use crate::fit::{DeviceRows, FitRow, Journal, Sink, SpectralFitter};
-use crate::output::{Metadata, OutputRecord, Staged, WholeFile, WriteOptions};
-use crate::spectra::{Column, ColumnValues, OnesSum, Spectra};
+use crate::io::files::File;
+use crate::io::fits::sum::OnesSum;
+use crate::io::fits::writer::cards::Cards;
+use crate::io::fits::writer::table::{FitsColumn, TableUnit, refused};
+use crate::io::output::{Metadata, OutputRecord, Staged, WholeFile, WriteOptions};
+use crate::spectra::{Column, ColumnValues, Spectra};
 
 /// Tables of the input that are copied to the output.
 const PASSED: [&str; 2] = ["FIBERMAP", "SCORES"];

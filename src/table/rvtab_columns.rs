@@ -1,8 +1,8 @@
 //! The columns of rvspecfit's table of velocities, in its order, types and units.
 
 use super::fits::spelled;
-use super::fits_unit::FitsColumn;
 use crate::fit::{ArmFit, FitRow, Flags, Id, SpectralFitter, quantity};
+use crate::io::fits::writer::table::FitsColumn;
 use crate::solver::Status;
 use crate::spectra::{Column, ColumnValues, Spectra};
 

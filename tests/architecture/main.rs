@@ -19,11 +19,10 @@ use modules::{Crate, Sources};
 
 /// Rooms from the ground floor up. A room imports only rooms on lower floors, so rooms on one floor do not know each
 /// other.
-const FLOORS: [&[&str]; 18] = [
-    &["error", "faults", "setters", "suggest", "values"],
-    &["files", "memory", "words"],
-    &["output"],
-    &["npz", "math"],
+const FLOORS: [&[&str]; 17] = [
+    &["error", "setters", "suggest", "values"],
+    &["words"],
+    &["io", "math"],
     &["buffers"],
     &["kernels"],
     &["recording"],

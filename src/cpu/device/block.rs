@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::io::memory::room;
 use crate::kernels::narrow::rounded;
 use crate::math::Real;
-use crate::memory::room;
 use crate::recording::{Buffer, Kind, Scope, Values};
 
 /// A buffer's elements.

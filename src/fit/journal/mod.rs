@@ -29,9 +29,9 @@ use serde::{Deserialize, Serialize};
 
 use super::row::FitRow;
 use crate::error::{Error, Result};
-use crate::files::{self, File, Lock};
+use crate::io::files::{self, File, Lock};
 #[cfg(feature = "files")]
-use crate::output::OutputRecord;
+use crate::io::output::OutputRecord;
 use crate::solver::Status;
 use crate::spectra::Spectra;
 pub(super) use fingerprint::{Hash, fingerprint};

@@ -2,7 +2,7 @@ use std::fs;
 
 use super::*;
 use crate::fit::Id;
-use crate::output::OutputRecord as _;
+use crate::io::output::OutputRecord as _;
 
 fn spectra(flux: f64) -> Spectra<'static> {
     let grid: Vec<f64> = (0..4).map(|j| 4000.0 + f64::from(j)).collect();

@@ -26,7 +26,7 @@ use super::prepare::Prepared;
 use super::sampling::Sampling;
 use super::{Limits, ModelArm, ModelParameter, SpectralModel};
 use crate::error::Result;
-use crate::memory::check;
+use crate::io::memory::check;
 use crate::recording::{LIGHT, Source};
 use bins::Signals;
 use choose::Distances;

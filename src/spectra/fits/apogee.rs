@@ -5,10 +5,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::hdu::{Fits, Kind};
 use super::medium::is_air;
 use super::single::{Single, stem};
 use crate::error::Result;
+use crate::io::fits::hdu::{Fits, Kind};
 use crate::spectra::arm::check_grid;
 use crate::spectra::{ArmSpectra, Ids, Spectra, SpectraReader, Wavelength, air};
 use crate::values::Values;

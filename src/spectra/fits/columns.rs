@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::hdu::Fits;
-use super::table::TableColumn;
 use crate::error::Result;
+use crate::io::fits::hdu::Fits;
+use crate::io::fits::table::TableColumn;
 use crate::spectra::{Column, ColumnValues};
 
 /// A table of the file, one row a spectrum.

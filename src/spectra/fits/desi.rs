@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::Selection;
 use super::columns::Passed;
 use super::desi_arm::Arm;
-use super::hdu::Fits;
 use crate::error::{Error, Result};
+use crate::io::fits::hdu::Fits;
 use crate::spectra::{Column, ColumnValues, Ids, Spectra, SpectraReader};
 
 /// Spectra whose signal is looked at in one go.

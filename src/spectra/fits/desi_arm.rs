@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::hdu::Fits;
 use super::medium::is_air;
 use crate::error::{Error, Result};
+use crate::io::fits::hdu::Fits;
 use crate::spectra::arm::check_grid;
 use crate::spectra::{ArmSpectra, Resolution, Wavelength, air};
 use crate::values::Values;

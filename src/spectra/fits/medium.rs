@@ -1,6 +1,6 @@
 //! The medium of a file's wavelengths.
 
-use super::hdu::Fits;
+use crate::io::fits::hdu::Fits;
 
 /// Returns whether the header of one of these units says that wavelengths are in air: `AIRORVAC = 'air'`, `VACUUM = F`,
 /// or an axis of type `AWAV`.

@@ -1,48 +1,29 @@
 //! Spectra in FITS files: DESI coadds, SDSS spec files, APOGEE's apStar and apVisit.
 //!
-//! The reader of FITS itself (`bytes`, `cards`, `hdu`, `image`, `table`) trusts no header. The rest knows the surveys'
-//! layouts. `Bytes` is a trait of two methods, length and bytes at an offset, which the disk and inflated gzip
-//! implement.
-//!
-//! The reader was written for popfit. Of the maintained crates, `fitsio-pure` 0.25 allocates by NAXIS and TFIELDS
-//! before it looks at the length of the file, takes a damaged HDU after the first for the end of the file, and inflates
-//! gzip without a limit. `tests/fits_files` reads back what popfit writes, and `tests/python` does both directions with
-//! astropy.
+//! `io/fits` reads FITS itself. What is here knows the layouts of the surveys.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
 mod apogee;
-mod bytes;
-mod cards;
 mod columns;
 mod desi;
 mod desi_arm;
-mod hdu;
-mod image;
 mod medium;
 mod plain;
 mod sdss;
 mod select;
 mod single;
-mod sum;
-mod table;
 
 use std::fmt::Display;
 use std::path::Path;
 
 use super::reader::SpectraReader;
 use crate::error::{Error, Result};
+use crate::io::fits::hdu::Fits;
 use apogee::{ApogeeKind, StarReader};
-pub(crate) use bytes::GZIP;
 use desi::DesiReader;
-pub(crate) use hdu::Checksums;
-use hdu::Fits;
 pub(crate) use plain::FitsTables;
 pub use select::Selection;
-pub(crate) use sum::OnesSum;
-
-/// First bytes of every FITS file.
-pub(super) const MAGIC: &[u8] = b"SIMP";
 
 /// Opens a DESI, SDSS or APOGEE file of spectra (FITS, gzipped or not), told apart by its HDUs.
 pub(super) fn open(path: &Path, selection: &Selection) -> Result<Box<dyn SpectraReader>> {

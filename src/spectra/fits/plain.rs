@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::columns::Passed;
-use super::hdu::{Checksums, Fits};
 use crate::error::{Error, Result};
+use crate::io::fits::hdu::{Checksums, Fits};
 use crate::spectra::Column;
 
 /// An open file of tables.

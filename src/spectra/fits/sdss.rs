@@ -1,10 +1,10 @@
 //! SDSS' spec files, full and lite: one spectrum as a table COADD, its properties in SPECOBJ (SPALL in eBOSS).
 
 use super::columns::Passed;
-use super::hdu::{Fits, Kind};
 use super::medium::is_air;
 use super::single::{self, Single};
 use crate::error::{Error, Result};
+use crate::io::fits::hdu::{Fits, Kind};
 use crate::spectra::{ArmSpectra, ColumnValues, Ids, Spectra, Wavelength, air};
 
 /// Bytes that a pixel takes beside its cells: as f64, and what is handed out.

@@ -13,7 +13,7 @@ use zip::read::{ZipArchiveMetadata, ZipReadOptions};
 use super::header::RowMajor;
 use super::{DType, Header, array_fault, finish, too_large};
 use crate::error::{Error, Result};
-use crate::files::File;
+use crate::io::files::File;
 
 const PIECE: usize = 1 << 18;
 const AHEAD: usize = 2;

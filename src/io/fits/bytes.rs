@@ -6,16 +6,16 @@ use std::path::Path;
 use flate2::read::MultiGzDecoder;
 
 use crate::error::{Error, Result};
-use crate::files::File;
-use crate::memory::most_inflated_bytes;
+use crate::io::files::File;
+use crate::io::memory::most_inflated_bytes;
 
 /// First bytes of a gzip file.
-pub(crate) const GZIP: &[u8] = &[0x1f, 0x8b];
+pub const GZIP: &[u8] = &[0x1f, 0x8b];
 /// Inflated bytes are kept in pieces of this size, so that nothing is copied while they grow.
 const PIECE: usize = 1 << 20;
 
 /// Bytes at known places: all that the reader of FITS asks for.
-pub(super) trait Bytes: Send {
+pub trait Bytes: Send {
     /// Returns the number of bytes.
     fn length(&self) -> u64;
 
@@ -32,7 +32,7 @@ pub(super) trait Bytes: Send {
 ///
 /// # Errors
 /// `TooLarge` for a gzip file that expands beyond what spectra do; `Format` when it is corrupt or truncated.
-pub(super) fn open(path: &Path) -> Result<Box<dyn Bytes>> {
+pub fn open(path: &Path) -> Result<Box<dyn Bytes>> {
     let mut file = File::open(path).map_err(Error::io(path))?;
     let length = file.length().map_err(Error::io(path))?;
     let mut start = Vec::new();

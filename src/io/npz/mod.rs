@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use zip::{CompressionMethod, ZipArchive};
 
 use crate::error::{Error, Result};
-use crate::files::File;
+use crate::io::files::File;
 use crate::suggest::nearest;
 pub(crate) use element::DType;
 pub(crate) use header::Header;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
-use crate::files::{self, File, Lock};
+use crate::io::files::{self, File, Lock};
 
 /// A record of the files that a run is about to publish: its journal.
 pub(crate) trait OutputRecord {

@@ -3,14 +3,14 @@
 use super::cards::Header;
 use super::hdu::Fits;
 use crate::error::{Error, Result};
-use crate::spectra::ColumnValues;
+use crate::io::column::ColumnValues;
 
 /// The standard's limit.
 const MOST_COLUMNS: i64 = 999;
 
 /// A table's shape and columns.
 #[derive(Clone, Debug)]
-pub(super) struct Table {
+pub struct Table {
     pub rows: usize,
     pub row_bytes: usize,
     pub columns: Vec<TableColumn>,
@@ -18,7 +18,7 @@ pub(super) struct Table {
 
 /// One column.
 #[derive(Clone, Debug)]
-pub(super) struct TableColumn {
+pub struct TableColumn {
     pub name: String,
     pub unit: String,
     /// FITS' letter.

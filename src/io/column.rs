@@ -89,7 +89,7 @@ impl ColumnValues {
     }
 
     /// Returns a copy of the values of a range of rows.
-    pub(super) fn slice(&self, rows: Range<usize>) -> ColumnValues {
+    pub(crate) fn slice(&self, rows: Range<usize>) -> ColumnValues {
         each!(self, v => v[rows].to_vec().into())
     }
 }

@@ -10,7 +10,7 @@ const LENGTH: usize = 16;
 
 /// A ones' complement sum of bytes at known places.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct OnesSum(u64);
+pub struct OnesSum(u64);
 
 impl OnesSum {
     /// Adds bytes that begin at byte `position` of the data to the sum; the order in which pieces are added does not

@@ -7,11 +7,12 @@
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use super::fits_cards::{BLOCK, Cards, ascii};
+use super::cards::{BLOCK, Cards, ascii};
 use crate::error::{Error, Result};
-use crate::files::File;
-use crate::output::Staged;
-use crate::spectra::{ColumnValues, OnesSum};
+use crate::io::column::ColumnValues;
+use crate::io::files::File;
+use crate::io::fits::sum::OnesSum;
+use crate::io::output::Staged;
 
 /// Number of bytes of rows that are moved at once.
 const CHUNK: usize = 1 << 20;
@@ -19,7 +20,7 @@ const CHUNK: usize = 1 << 20;
 const WIDER: usize = 8;
 
 /// A temporary file beside the target, which is removed on drop.
-pub(super) struct Spool {
+pub struct Spool {
     file: BufWriter<File>,
     _staged: Staged,
     pub length: u64,
@@ -55,7 +56,7 @@ impl Spool {
 
 /// A column of a binary table.
 #[derive(Clone, Debug)]
-pub(super) struct FitsColumn {
+pub struct FitsColumn {
     pub name: String,
     /// Unit, empty without one.
     pub unit: String,
@@ -133,7 +134,7 @@ impl FitsColumn {
 }
 
 /// A binary table under construction.
-pub(super) struct TableUnit {
+pub struct TableUnit {
     name: String,
     columns: Vec<FitsColumn>,
     rows: u64,
@@ -248,6 +249,6 @@ impl TableUnit {
 }
 
 /// Returns a closure for `map_err`: it turns an I/O error of a write into an [`Error::Io`] that names the file.
-pub(super) fn refused(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
+pub fn refused(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
     Error::writing(path)
 }

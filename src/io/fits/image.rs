@@ -9,7 +9,7 @@ const CHUNK: usize = 1 << 16;
 
 /// An image's shape and type.
 #[derive(Clone, Debug)]
-pub(super) struct Image {
+pub struct Image {
     /// The slowest axis first: (rows, pixels), as numpy has it.
     pub shape: Vec<usize>,
     bitpix: i64,

@@ -3,13 +3,13 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::fits_cards::{BLOCK, Cards};
-use super::fits_unit::Spool;
+use super::cards::{BLOCK, Cards};
+use super::table::Spool;
 use crate::error::Result;
-use crate::spectra::OnesSum;
+use crate::io::fits::sum::OnesSum;
 
 /// An image of rows under construction, f32.
-pub(super) struct ImageUnit {
+pub struct ImageUnit {
     name: String,
     pixels: usize,
     spool: Spool,
@@ -37,7 +37,7 @@ impl ImageUnit {
 }
 
 /// Writes a FITS image extension with one axis of f64, with its name and unit, to `out`.
-pub(super) fn write_line(name: &str, unit: &str, values: &[f64], out: &mut impl Write) -> io::Result<()> {
+pub fn write_line(name: &str, unit: &str, values: &[f64], out: &mut impl Write) -> io::Result<()> {
     let mut cards = Cards::extension("IMAGE", -64, &[values.len() as u64]);
     cards.text("EXTNAME", name).text("BUNIT", unit);
     let mut bytes: Vec<u8> = values.iter().flat_map(|x| x.to_be_bytes()).collect();

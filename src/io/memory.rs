@@ -3,7 +3,7 @@
 use std::fs::read_to_string;
 
 use crate::error::{Error, Result};
-use crate::faults::{Operation, at};
+use crate::io::faults::{Operation, at};
 
 /// Returns the bytes that this process can still allocate: the least of free RAM and swap, control group and `ulimit
 /// -v`. `None` where the system does not tell (only Linux does).

@@ -1,9 +1,9 @@
 //! FITS headers: cards of 80 bytes in blocks of 2880.
 
-use crate::spectra::OnesSum;
+use crate::io::fits::sum::OnesSum;
 
 /// Number of bytes of a block.
-pub(super) const BLOCK: usize = 2880;
+pub const BLOCK: usize = 2880;
 const CARD: usize = 80;
 /// Value of CHECKSUM with which the sum of a unit is computed.
 const ZEROS: &str = "0000000000000000";
@@ -12,7 +12,7 @@ const TEXT: usize = 66;
 
 /// A header under construction.
 #[derive(Default)]
-pub(super) struct Cards {
+pub struct Cards {
     text: String,
 }
 
@@ -99,7 +99,7 @@ impl Cards {
 
 /// Returns the text with every character that is not printable ASCII replaced by its Rust escape, such as `\n` or
 /// `\u{e9}`.
-pub(super) fn ascii(text: &str) -> String {
+pub fn ascii(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -20,7 +20,7 @@ const PIECE: usize = 1 << 18;
 
 /// Content of a unit.
 #[derive(Debug)]
-pub(super) enum Kind {
+pub enum Kind {
     Image(Image),
     Table(Table),
     /// An extension that popfit does not read, and what it is.
@@ -29,7 +29,7 @@ pub(super) enum Kind {
 
 /// One header and data unit.
 #[derive(Debug)]
-pub(super) struct Hdu {
+pub struct Hdu {
     /// EXTNAME in upper case; empty when there is none.
     pub name: String,
     pub header: Header,
@@ -49,7 +49,7 @@ impl Hdu {
 }
 
 /// An open file whose structure has been validated to its last byte.
-pub(super) struct Fits {
+pub struct Fits {
     pub path: PathBuf,
     bytes: Box<dyn Bytes>,
     pub hdus: Vec<Hdu>,
@@ -209,7 +209,7 @@ impl Fits {
 
 /// Verdict of a unit's checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Checksums {
+pub enum Checksums {
     /// It has DATASUM and CHECKSUM, and both are right.
     Right,
     /// One or both are missing; the one that it may have is right.

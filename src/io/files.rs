@@ -5,7 +5,7 @@ use std::fs::{self, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use crate::faults::{Operation, at};
+use crate::io::faults::{Operation, at};
 
 /// An open file.
 #[derive(Debug)]

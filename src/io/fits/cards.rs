@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 /// Bytes of a card.
-pub(super) const CARD: usize = 80;
+pub const CARD: usize = 80;
 /// Keywords that decide sizes and types: given twice, no reading is right.
 const STRUCTURAL: [&str; 10] =
     ["SIMPLE", "XTENSION", "BITPIX", "NAXIS", "PCOUNT", "GCOUNT", "TFIELDS", "TFORM", "BZERO", "BSCALE"];
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub enum Value {
     Text(String),
     Logical(bool),
     Integer(i64),
@@ -18,7 +18,7 @@ pub(super) enum Value {
 
 /// The valued keywords of one header; comments and history are left out.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Header {
+pub struct Header {
     values: BTreeMap<String, Value>,
 }
 

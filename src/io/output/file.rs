@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::staged::{OutputRecord, Staged};
 use crate::error::{Error, Result};
-use crate::files::File;
+use crate::io::files::File;
 
 /// A file that appears under its name only when it is whole: a page, a picture, a profile.
 #[derive(Debug)]
