@@ -66,6 +66,7 @@ mod curve_model;
 pub mod demo_data;
 pub mod emulator;
 mod error;
+mod first_guess;
 mod fit;
 mod formula;
 pub mod guide;

@@ -18,8 +18,9 @@ use super::solve::Passes;
 use super::{Solver, blank};
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
+use crate::first_guess::Start;
 use crate::model::{
-    ArmLayout, LineSpread, ModelParameter, Prepared, RawArm, Sampling, SpectralModel, SpectralObjective, Start, prepare,
+    ArmLayout, LineSpread, ModelParameter, Prepared, RawArm, Sampling, SpectralModel, SpectralObjective, prepare,
 };
 use crate::solver::{Device, LevenbergMarquardt, Method, Objective, Outcome, Status};
 

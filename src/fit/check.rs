@@ -5,7 +5,8 @@ use super::inspect::{InspectedArm, ModelPoint};
 use super::run::Run;
 use crate::curve_model::{DerivativeCheck, compare_row, is_worse};
 use crate::error::Result;
-use crate::model::{FirstGuess, LineSpread, ModelParameter};
+use crate::first_guess::FirstGuess;
+use crate::model::{LineSpread, ModelParameter};
 use crate::recording::Precision;
 use crate::spectra::{Resolution, Spectra};
 

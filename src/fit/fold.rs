@@ -23,8 +23,9 @@ use super::ready::{Monitor, ReadySpectra, ReadySpectrum};
 use super::solve::{Passes, winner};
 use super::waiting::PassOutcomes;
 use crate::error::Result;
+use crate::first_guess::Start;
 use crate::math::triangle::packed_index;
-use crate::model::{Limits, ModelArm, SpectralModel, Start};
+use crate::model::{Limits, ModelArm, SpectralModel};
 use crate::solver::basin::LEAST_RISE;
 use crate::solver::{Outcome, Status};
 

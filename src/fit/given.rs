@@ -1,6 +1,7 @@
 //! Conversion of starts between physical units and those of the solver.
 
-use crate::model::{Cause, Fault, Limits, SpectralModel, Start};
+use crate::first_guess::Start;
+use crate::model::{Cause, Fault, Limits, SpectralModel};
 
 /// Converts a user's start from physical to the solver's units; returns whether it was clipped to the bounds, or its
 /// fault.

@@ -45,7 +45,8 @@ mod workers;
 use std::sync::Arc;
 
 use crate::error::{Error, InvalidSetting, Result};
-use crate::model::{self, FirstGuess, SpectralModel, VelocityScan};
+use crate::first_guess::{self, FirstGuess};
+use crate::model::{SpectralModel, VelocityScan};
 use crate::recording::Precision;
 use crate::solver::{LevenbergMarquardt, MOST_STARTS, Solver};
 use crate::spectra::{Spectra, SpectraReader};
@@ -355,7 +356,7 @@ impl SpectralFitter {
 
     /// Returns the maximum number of starts per spectrum.
     fn most_starts(&self) -> usize {
-        self.starts.unwrap_or(model::MOST_STARTS)
+        self.starts.unwrap_or(first_guess::MOST_STARTS)
     }
 
     /// Returns the number of starts per spectrum that was set, or else 2, by which memory is planned.

@@ -14,7 +14,7 @@ use super::ready::{Monitor, ReadySpectra, ReadySpectrum, Starts, samplings};
 use super::solve::{Passes, winner};
 use super::waiting::PassOutcomes;
 use crate::error::Result;
-use crate::model::{FirstGuess, MOST_COMPETING};
+use crate::first_guess::{FirstGuess, MOST_COMPETING};
 use crate::solver::{Outcome, Status};
 
 /// χ²/dof above which a spectrum has more starts. Surveys whose errors are two or three times too small stay below.

@@ -13,7 +13,8 @@ use super::ready::{Monitor, ReadySpectra, ReadySpectrum};
 use super::row::FitRow;
 use super::solve::Passes;
 use crate::error::Result;
-use crate::model::{Limits, SpectralModel, Start, VelocityScan};
+use crate::first_guess::Start;
+use crate::model::{Limits, SpectralModel, VelocityScan};
 use crate::solver::{Outcome, Status};
 
 /// Points of a grid on either side of its centre.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::model::{Fault, FirstGuess, Limits, Prepared, Sampling, SpectralModel, Start};
+use crate::first_guess::{FirstGuess, Start};
+use crate::model::{Fault, Limits, Prepared, Sampling, SpectralModel};
 
 /// Starts of a spectrum in the solver's units u, each with one value per parameter.
 pub type Starts = Vec<Vec<f64>>;

@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use crate::error::Result;
-use crate::model::{ArmLayout, FirstGuess, SpectralModel, SpectralObjective};
+use crate::first_guess::FirstGuess;
+use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
 use crate::recording::Precision;
 
 /// Shared data of one model.

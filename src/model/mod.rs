@@ -1,24 +1,23 @@
 //! The spectral model: arms, labels, velocity, continuum; what is free and what is known (see `docs/src/equations.md`).
 
 mod builder;
-mod continuum;
+pub(crate) mod continuum;
 mod determined;
 mod fault;
 #[cfg(feature = "files")]
 mod file;
-mod guess;
 #[cfg(feature = "files")]
 mod keys;
 mod labels;
 mod objective;
 mod observe;
 mod prepare;
-mod sampling;
+pub(crate) mod sampling;
 #[cfg(feature = "files")]
 mod sections;
 mod set_basis;
 mod settings;
-mod spread;
+pub(crate) mod spread;
 mod tied;
 mod warnings;
 mod weights;
@@ -30,7 +29,6 @@ pub use builder::SpectralModelBuilder;
 pub(crate) use fault::{Cause, Fault};
 #[cfg(feature = "files")]
 pub use file::ModelFile;
-pub(crate) use guess::{FirstGuess, MOST_COMPETING, MOST_STARTS, Start};
 pub(crate) use objective::{SpectralObjective, hull_weights};
 pub(crate) use observe::ArmLayout;
 pub(crate) use prepare::{Prepared, PreparedArm, RawArm, prepare};

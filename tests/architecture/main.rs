@@ -19,7 +19,7 @@ use modules::{Crate, Sources};
 
 /// Rooms from the ground floor up. A room imports only rooms on lower floors, so rooms on one floor do not know each
 /// other.
-const FLOORS: [&[&str]; 17] = [
+const FLOORS: [&[&str]; 18] = [
     &["error", "setters", "suggest", "values"],
     &["words"],
     &["io", "math"],
@@ -31,6 +31,7 @@ const FLOORS: [&[&str]; 17] = [
     &["formula"],
     &["emulator", "spectra"],
     &["model"],
+    &["first_guess"],
     &["curve_model"],
     &["fit"],
     &["table"],

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 
 use super::{GridKey, Grids, Run, SharedGrid, Started};
 use crate::error::Result;
+use crate::first_guess::FirstGuess;
 use crate::fit::assemble::{matched, prepare_all};
 use crate::fit::given::given;
 use crate::fit::layout::{diagonals, layout};
@@ -15,7 +16,7 @@ use crate::fit::limits::Tables;
 use crate::fit::negative_flux::has_negative_flux;
 use crate::fit::ready::samplings;
 use crate::fit::{Flags, SpectralFitter};
-use crate::model::{ArmLayout, Fault, FirstGuess, Limits, ModelArm, Prepared, Sampling, SpectralModel};
+use crate::model::{ArmLayout, Fault, Limits, ModelArm, Prepared, Sampling, SpectralModel};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
 /// Number of samplings per arm that are kept for the next batch.

@@ -17,7 +17,7 @@ use super::unit::Unit;
 use crate::math::product::{MatrixProduct, Packed};
 use crate::math::triangle::packed_length;
 use crate::model::PreparedArm;
-use crate::model::sampling::Sampling;
+use crate::model::Sampling;
 
 /// Wide bins in a segment, about, if it has as many fine ones: this many, and more where terms are many.
 const WIDE: usize = 128;

@@ -22,11 +22,9 @@ mod unit;
 
 use rayon::prelude::*;
 
-use super::prepare::Prepared;
-use super::sampling::Sampling;
-use super::{Limits, ModelArm, ModelParameter, SpectralModel};
 use crate::error::Result;
 use crate::io::memory::check;
+use crate::model::{Limits, ModelArm, ModelParameter, Prepared, Sampling, SpectralModel};
 use crate::recording::{LIGHT, Source};
 use bins::Signals;
 use choose::Distances;

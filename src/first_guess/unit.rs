@@ -13,7 +13,7 @@ use crate::io::memory::check;
 use crate::math::product::{MatrixProduct, Packed};
 use crate::math::scan::correlate_two;
 use crate::model::ModelArm;
-use crate::model::sampling::Sampling;
+use crate::model::Sampling;
 use crate::recording::LIGHT;
 
 /// A bin of template pixels may be so wide that the lines shifted by it still correlate this well.
@@ -214,7 +214,7 @@ fn mixed(lines: &Components, squares: &Components) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::guess::lines::average;
+    use crate::first_guess::lines::average;
 
     fn value(k: usize) -> f64 {
         ((k * 7919) % 101) as f64 / 101.0 - 0.5
