@@ -61,13 +61,16 @@
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::todo, clippy::unimplemented)
 )]
 
+mod control;
 mod curve_model;
+mod curves;
 #[doc(hidden)]
 pub mod demo_data;
+mod device;
 pub mod emulator;
 mod error;
 mod first_guess;
-mod fit;
+mod flag;
 mod formula;
 pub mod guide;
 mod io;
@@ -78,9 +81,11 @@ mod model;
 pub mod report;
 mod setters;
 pub mod spectra;
+mod spectral;
 mod suggest;
 #[cfg(feature = "files")]
 mod table;
+mod task;
 mod values;
 mod words;
 
@@ -89,14 +94,13 @@ use low_level::gpu;
 use low_level::{buffers, cpu, kernels, recording, solver};
 
 pub use buffers::Estimator;
+pub use control::{Control, Progress};
 pub use curve_model::{Closure, Context, CurveModel, DerivativeCheck, Failure, Model, SplineAxis};
+pub use curves::{CurveColumns, CurveFit, CurveFitter, Curves, Interval};
+pub use device::{Device, DeviceDescription};
 pub use emulator::Emulator;
 pub use error::{Error, InvalidSetting, Result};
-pub use fit::{
-    ArmCoverage, ArmFit, Control, CurveColumns, CurveFit, CurveFitter, Curves, Device, DeviceDescription,
-    DeviceProfile, DeviceRows, DeviceStage, FitRow, FitTable, FlagDescription, Flags, HostStage, Id, Interval, Journal,
-    Profile, Progress, Rounds, Sink, SpectralFitter, Summary, VelocityPosterior,
-};
+pub use flag::{FlagDescription, Flags};
 pub use formula::Formula;
 #[cfg(feature = "files")]
 #[doc(hidden)]
@@ -112,6 +116,10 @@ pub use model::{
 pub use recording::Precision;
 pub use solver::{LevenbergMarquardt, NelderMead, Solver, Status};
 pub use spectra::Spectra;
+pub use spectral::{
+    ArmCoverage, ArmFit, DeviceProfile, DeviceRows, DeviceStage, FitRow, FitTable, HostStage, Id, Journal, Profile,
+    Rounds, Sink, SpectralFitter, Summary, VelocityPosterior,
+};
 #[cfg(feature = "files")]
 pub use table::{RvTabWriter, Schema, TableReader, TableWriter};
 pub use values::Values;

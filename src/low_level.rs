@@ -23,8 +23,8 @@ pub mod recording;
 #[path = "solver/mod.rs"]
 pub mod solver;
 
-pub use crate::fit::task::{Job, Task};
 #[doc(hidden)]
 pub use crate::io::faults;
 #[cfg(feature = "files")]
 pub use crate::io::npz;
+pub use crate::task::{Job, Task};

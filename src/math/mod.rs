@@ -31,6 +31,11 @@ use pulp::Simd;
 
 use values::Values;
 
+/// Returns whether all values are finite.
+pub fn all_finite(values: &[f64]) -> bool {
+    values.iter().all(|x| x.is_finite())
+}
+
 /// Returns where and why a grid in Å is not finite, positive and strictly increasing; `None` if it is.
 pub fn bad_wavelength(grid: &[f64]) -> Option<(usize, String)> {
     let mut previous = 0.0;

@@ -11,7 +11,7 @@ use super::lines::{LEVELS, Label, labels};
 use super::number::{count, escape, number};
 use super::smooth::{Residuals, Window};
 use super::trace::{Grid, HEIGHT};
-use crate::fit::ArmFit;
+use crate::spectral::ArmFit;
 
 /// Smallest range of the axis of the residuals, in errors. The largest is four times as much.
 const RESIDUALS: f64 = 5.0;

@@ -8,8 +8,9 @@ use super::best::Best;
 pub use super::picks::MOST_REQUESTED;
 use super::picks::Picks;
 use crate::error::Result;
-use crate::fit::{FitRow, Flags, Sink};
+use crate::flag::Flags;
 use crate::spectra::Spectra;
+use crate::spectral::{FitRow, Sink};
 
 /// Maximum number of rows in the page's table, worst first.
 pub const TABLE_ROWS: usize = 2000;

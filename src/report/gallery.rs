@@ -79,8 +79,8 @@ fn left_out_note(spectra: usize) -> String {
 mod tests {
     use super::super::panel::Panel;
     use super::*;
-    use crate::fit::{ArmFit, FitRow, Id};
     use crate::solver::Status;
+    use crate::spectral::{ArmFit, FitRow, Id};
 
     fn panel(order: u64) -> Panel {
         let row = FitRow {

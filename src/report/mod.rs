@@ -39,8 +39,8 @@ mod words;
 use std::path::Path;
 
 use crate::error::Result;
-use crate::fit::{Journal, SpectralFitter};
 use crate::io::output::{OutputFile, WriteOptions};
+use crate::spectral::{Journal, SpectralFitter};
 pub use about::About;
 pub use collect::{Collector, MOST_REQUESTED, PickedCounts};
 pub use model::fitter_of_table;

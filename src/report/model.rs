@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::fit::{Device, SpectralFitter};
 use crate::io::output::Metadata;
 use crate::model::{ModelFile, SpectralModel};
+use crate::spectral::SpectralFitter;
 use crate::table::Schema;
 
 /// Name that errors give to the model file's text in the metadata of a table.

@@ -6,7 +6,7 @@ use super::About;
 use super::collect::Collector;
 use super::number::{count, escape, number, percent};
 use super::words::grade;
-use crate::fit::Flags;
+use crate::flag::Flags;
 use crate::solver::Status;
 
 /// Returns the HTML of the key figures on top of the page: spectra, converged, flagged, medians of χ²/dof and S/N,

@@ -7,8 +7,9 @@ use super::arm::{self, Room};
 use super::collect::reduced;
 use super::number::{count, escape, number, pair};
 use super::words::grade;
-use crate::fit::quantity::unit;
-use crate::fit::{ArmFit, FitRow, Flags};
+use crate::flag::Flags;
+use crate::spectral::quantity::unit;
+use crate::spectral::{ArmFit, FitRow};
 
 /// A spectrum that is drawn.
 pub struct Panel {

@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::best::Best;
 use super::collect::{Collector, reduced};
-use crate::fit::{FitRow, Flags};
+use crate::flag::Flags;
 use crate::spectra::Spectra;
+use crate::spectral::FitRow;
 
 /// Maximum number of rows drawn because their ids were asked for.
 pub const MOST_REQUESTED: usize = 40;

@@ -3,7 +3,7 @@
 use super::axis::{Axis, Tick};
 use super::chart::{Area, COLOURS, Chart, Corner, LegendEntry, Point, file};
 use super::trace::{Grid, HEIGHT};
-use crate::fit::ArmFit;
+use crate::spectral::ArmFit;
 
 const WIDTH: f64 = 1280.0;
 const FLUX: Area = Area { left: 86.0, top: 40.0, width: 1174.0, height: 424.0 };

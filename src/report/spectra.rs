@@ -7,8 +7,9 @@ use super::collect::{Collector, reduced};
 use super::number::count;
 use super::panel::Panel;
 use super::picks::Pick;
-use crate::fit::{ArmFit, FitRow, Flags, SpectralFitter};
+use crate::flag::Flags;
 use crate::spectra::{ArmSpectra, Spectra};
+use crate::spectral::{ArmFit, FitRow, SpectralFitter};
 
 /// Number of spectra drawn of those nearest the median.
 const TYPICAL: usize = 4;

@@ -10,7 +10,7 @@ use super::collect::{Collector, KeptRow, reduced};
 use super::number::{number, pair};
 use super::panel::anchor;
 use super::words::{grade, with_unit};
-use crate::fit::Flags;
+use crate::flag::Flags;
 
 /// Returns the page's table as JSON (column heads, rows, names of flags), escaped for a `script` element. Rows whose
 /// spectra are drawn have a link to them.

@@ -173,6 +173,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Returns χ² plus penalties, and plus ln det C if the fit marginalises over the continuum; infinite if it is not
+    /// finite.
+    pub(crate) fn objective(&self, marginalise: bool) -> f64 {
+        let value = self.chi2 + self.penalty + if marginalise { self.ln_det } else { 0.0 };
+        if value.is_finite() { value } else { f64::INFINITY }
+    }
+
     /// Returns the number of bytes that the outcome's numbers take.
     pub fn bytes(&self) -> usize {
         8 * (5 + self.parameters.len() + self.gradient.len() + self.normal_matrix.len())

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use super::Schema;
 use crate::error::{Error, Result};
-use crate::fit::{FitRow, Id, VelocityPosterior, quantity};
+use crate::spectral::{FitRow, Id, VelocityPosterior, quantity};
 
 /// Version of the table's layout, the key `popfit.layout`. It grows when a column is removed, or changes its name,
 /// type, unit or meaning. New columns do not change it.
@@ -275,7 +275,7 @@ pub(super) fn check_row(schema: &Schema, row: &FitRow) -> Result<(), String> {
 mod tests {
     use super::*;
     use crate::Status;
-    use crate::fit::Flags;
+    use crate::flag::Flags;
 
     const RESULTS: &str = include_str!("../../docs/src/results.md");
 

@@ -6,8 +6,8 @@ use std::io;
 use csv::{Error, ErrorKind, IntoInnerError, Writer};
 
 use super::columns::{Column, Value};
-use crate::fit::FitRow;
 use crate::io::files::File;
+use crate::spectral::FitRow;
 
 /// A result table that is being written as CSV.
 pub(super) struct CsvTable {

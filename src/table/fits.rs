@@ -6,13 +6,13 @@ use std::path::Path;
 use super::Entry;
 use super::columns::{Column, Kind, Value};
 use crate::error::Result;
-use crate::fit::FitRow;
 use crate::io::files::File;
 use crate::io::fits::sum::OnesSum;
 use crate::io::fits::writer::cards::Cards;
 use crate::io::fits::writer::table::{FitsColumn, TableUnit, refused};
 use crate::io::output::Metadata;
 use crate::spectra::ColumnValues;
+use crate::spectral::FitRow;
 
 /// A result table that is being written as FITS.
 pub(super) struct FitsTable {

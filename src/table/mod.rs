@@ -22,12 +22,13 @@ mod tests;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::fit::{DeviceRows, FitRow, FitTable, Flags, Id, Journal, Sink, SpectralFitter};
+use crate::flag::Flags;
 use crate::io::files::File;
 use crate::io::output::{Metadata, OutputRecord, Staged, WriteOptions};
 use crate::setters::setters;
 use crate::solver::Status;
 use crate::spectra::Spectra;
+use crate::spectral::{DeviceRows, FitRow, FitTable, Id, Journal, Sink, SpectralFitter};
 use columns::Column;
 use csv::CsvTable;
 use fits::FitsTable;

@@ -18,9 +18,9 @@ use serde_json::json;
 use super::Entry;
 use super::checksum::{self, Checksums};
 use super::columns::{Column, Kind, MEANING, UNIT, Value};
-use crate::fit::FitRow;
 use crate::io::files::File;
 use crate::io::output::Metadata;
+use crate::spectral::FitRow;
 
 /// Key in the metadata of the Arrow schema under which astropy looks for units and descriptions.
 const ASTROPY: &str = "table_meta_yaml";

@@ -11,9 +11,10 @@ use super::read_fits::FitsSource;
 use super::read_parquet::ParquetSource;
 use super::{Entry, Extension, Schema, extension};
 use crate::error::{Error, Result};
-use crate::fit::{FitRow, FitTable, Flags, Id, VelocityPosterior};
+use crate::flag::Flags;
 use crate::io::output::Metadata;
 use crate::solver::Status;
+use crate::spectral::{FitRow, FitTable, Id, VelocityPosterior};
 
 /// A batch of cells, in column `c` of the file and row `r` of the batch.
 pub(super) trait Cells {

@@ -2,9 +2,9 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::fit::SpectralFitter;
 use crate::io::output::Metadata;
 use crate::spectra::{InputFiles, Selection};
+use crate::spectral::SpectralFitter;
 
 impl SpectralFitter {
     /// Returns the key of a run for its [`Journal`](crate::Journal): all that its rows depend on, in lines `name =

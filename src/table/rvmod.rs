@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::rvtab_columns::arm_name;
 use crate::error::{Error, Result};
-use crate::fit::{ArmFit, SpectralFitter};
 use crate::io::fits::writer::image::{ImageUnit, write_line};
 use crate::io::fits::writer::table::refused;
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
+use crate::spectral::{ArmFit, SpectralFitter};
 
 /// The models of one arm.
 struct Arm {

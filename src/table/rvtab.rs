@@ -9,13 +9,13 @@ use super::fits::metadata_unit;
 use super::rvmod::{RvMod, beside};
 use super::rvtab_columns::{RvBatch, columns};
 use crate::error::{Error, Result};
-use crate::fit::{DeviceRows, FitRow, Journal, Sink, SpectralFitter};
 use crate::io::files::File;
 use crate::io::fits::sum::OnesSum;
 use crate::io::fits::writer::cards::Cards;
 use crate::io::fits::writer::table::{FitsColumn, TableUnit, refused};
 use crate::io::output::{Metadata, OutputRecord, Staged, WholeFile, WriteOptions};
 use crate::spectra::{Column, ColumnValues, Spectra};
+use crate::spectral::{DeviceRows, FitRow, Journal, Sink, SpectralFitter};
 
 /// Tables of the input that are copied to the output.
 const PASSED: [&str; 2] = ["FIBERMAP", "SCORES"];

@@ -1,10 +1,11 @@
 //! The columns of rvspecfit's table of velocities, in its order, types and units.
 
 use super::fits::spelled;
-use crate::fit::{ArmFit, FitRow, Flags, Id, SpectralFitter, quantity};
+use crate::flag::Flags;
 use crate::io::fits::writer::table::FitsColumn;
 use crate::solver::Status;
 use crate::spectra::{Column, ColumnValues, Spectra};
+use crate::spectral::{ArmFit, FitRow, Id, SpectralFitter, quantity};
 
 /// Bits of RVS_WARN.
 mod warn {

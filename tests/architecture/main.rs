@@ -19,21 +19,24 @@ use modules::{Crate, Sources};
 
 /// Rooms from the ground floor up. A room imports only rooms on lower floors, so rooms on one floor do not know each
 /// other.
-const FLOORS: [&[&str]; 18] = [
+const FLOORS: [&[&str]; 21] = [
     &["error", "setters", "suggest", "values"],
     &["words"],
+    &["control", "flag"],
     &["io", "math"],
     &["buffers"],
     &["kernels"],
     &["recording"],
     &["solver"],
     &["cpu", "gpu"],
+    &["device"],
     &["formula"],
     &["emulator", "spectra"],
     &["model"],
     &["first_guess"],
     &["curve_model"],
-    &["fit"],
+    &["task"],
+    &["curves", "spectral"],
     &["table"],
     &["report"],
     &["demo_data", "guide", "low_level"],

@@ -1,0 +1,57 @@
+//! Control of a run: progress, cancel and timeout.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use web_time::Instant;
+
+use crate::setters::setters;
+
+/// A function that receives the number of finished spectra or curves and their total. It is called from any thread, one
+/// call at a time. A slow function delays the fits.
+pub type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
+
+/// Reports the progress of a run, and stops it. Clones control the same runs.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub struct Control {
+    /// Receives the number of finished spectra or curves and their total, until the run is stopped.
+    pub progress: Option<Progress>,
+    /// Cancels the run when set: fits that are not finished end with [`Status::Interrupted`](crate::Status).
+    pub cancel: Arc<AtomicBool>,
+    /// Measures the times of all stages ([`Summary::profile`]) in calls that return a [`Summary`]. No bit of the rows
+    /// changes.
+    pub profile: bool,
+    /// Maximum time of the run. Then the run stops as if `cancel` were set.
+    pub timeout: Option<Duration>,
+}
+
+setters!(Control {
+    cancel: Arc<AtomicBool>;
+    profile: bool;
+    timeout: Duration, Some;
+});
+
+impl Control {
+    /// Sets the function that receives the number of finished spectra or curves and their total during a run.
+    #[must_use]
+    pub fn progress(mut self, progress: impl Fn(u64, u64) + Send + Sync + 'static) -> Control {
+        self.progress = Some(Arc::new(progress));
+        self
+    }
+
+    /// Returns whether a run that began at `begin` must stop, because it is cancelled or has taken too long.
+    pub(crate) fn is_stopped(&self, begin: Instant) -> bool {
+        self.cancel.load(Ordering::Relaxed) || self.timeout.is_some_and(|timeout| begin.elapsed() >= timeout)
+    }
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Control { progress, cancel, profile, timeout } = self;
+        let debug = &mut f.debug_struct("Control");
+        debug.field("progress", &progress.is_some()).field("cancel", cancel);
+        debug.field("profile", profile).field("timeout", timeout).finish()
+    }
+}

@@ -1,0 +1,143 @@
+//! A run of fits of curves: its checked settings, and what follows from them.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use super::data::{Curve, Prior, Settings};
+use super::objective::{self, Design};
+use super::polish::Problem;
+use super::units;
+use crate::curve_model::{CurveModel, Failures};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::formula::Tie;
+use crate::solver::{Estimator, LevenbergMarquardt, NelderMead};
+use crate::suggest::hint;
+
+/// The value of [`CurveFitter::LEVENBERG_MARQUARDT`](crate::CurveFitter::LEVENBERG_MARQUARDT).
+pub(super) const LEVENBERG_MARQUARDT: LevenbergMarquardt = LevenbergMarquardt {
+    max_rounds: 500,
+    ftol: 1e-14,
+    xtol: 1e-12,
+    gtol: 1e-12,
+    initial_damping: 1e-3,
+    max_rejections: 30,
+    diagonal_floor: 0.3,
+    largest_step: 0.7,
+};
+
+/// Solver of curves: a [`Solver`](super::Solver) without the simplex after Levenberg–Marquardt, which is for spectra.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum CurveSolver {
+    Lm(LevenbergMarquardt),
+    NelderMead(NelderMead),
+}
+
+/// A fitter whose settings have been checked, with one entry per parameter.
+#[derive(Clone, Debug)]
+pub(super) struct CurveRun {
+    pub(super) model: CurveModel,
+    pub(super) device: Device,
+    pub(super) solver: CurveSolver,
+    pub(super) lower: Vec<f64>,
+    pub(super) upper: Vec<f64>,
+    pub(super) held: Vec<bool>,
+    pub(super) priors: Vec<Option<Prior>>,
+    pub(super) ties: Vec<Tie>,
+    pub(super) estimator: Estimator,
+    pub(super) absolute_sigma: bool,
+    pub(super) polish: bool,
+    pub(super) covariance: bool,
+    pub(super) max_memory: Option<u64>,
+    pub(super) cpu_fallback: Option<bool>,
+    /// Failures of the model, by fit.
+    pub(super) failures: Arc<Failures>,
+}
+
+impl CurveRun {
+    /// Returns the finite number, in the solver's units, that stands for an infinite bound on this device.
+    pub(super) fn far(&self) -> f64 {
+        if self.device.inner.runs_wgsl() { objective::FAR } else { objective::FARTHEST }
+    }
+
+    /// Joins a curve with the run's model, priors and estimator, to compute its cost and derivatives on the host.
+    pub(super) fn problem<'a>(&'a self, curve: &'a Curve) -> Problem<'a> {
+        Problem {
+            model: &self.model,
+            curve,
+            priors: &self.priors,
+            estimator: self.estimator,
+            failures: &self.failures,
+            costs: Cell::new(0),
+        }
+    }
+
+    /// Returns the model, estimator and options from which the objectives of populations are made.
+    pub(super) fn design(&self) -> Design {
+        Design {
+            model: self.model.clone(),
+            estimator: self.estimator,
+            is_scaled: self.is_scaled(),
+            is_tagged: self.model.is_users_rust() && !self.device.inner.runs_wgsl(),
+            failures: self.failures.clone(),
+        }
+    }
+
+    /// Returns whether covariances are multiplied by χ²/dof: unless sigma is absolute, or the estimator is for counts
+    /// or a cost. The scatter of counts is known, and a cost has none.
+    pub(super) fn is_scaled(&self) -> bool {
+        !self.absolute_sigma && !matches!(self.estimator, Estimator::Poisson | Estimator::Cost)
+    }
+
+    /// Returns index and prior of each parameter that has a prior and is not fixed.
+    pub(super) fn free_priors(&self) -> impl Iterator<Item = (usize, Prior)> + '_ {
+        let all = self.priors.iter().enumerate().filter(|(p, _)| !self.held[*p]);
+        all.filter_map(|(p, prior)| prior.map(|prior| (p, prior)))
+    }
+
+    /// Returns Σ ((mean − parameter) / sigma)² over the priors of parameters that are not fixed.
+    pub(super) fn penalty(&self, parameters: &[f64]) -> f64 {
+        self.free_priors().map(|(p, prior)| ((prior.mean - parameters[p]) / prior.sigma).powi(2)).sum()
+    }
+
+    /// Returns the degrees of freedom: `points` and the priors of parameters that are not fixed, less `free`
+    /// parameters.
+    pub(super) fn dof(&self, points: usize, free: usize) -> i64 {
+        (points + self.free_priors().count()) as i64 - free as i64
+    }
+
+    /// Returns the function that makes a parameter's unit, a power of two, from its start.
+    pub(super) fn round(&self) -> fn(f64) -> f64 {
+        if self.device.inner.runs_wgsl() { units::scale } else { units::wide_scale }
+    }
+
+    /// Returns whether all weighted residuals may be multiplied by one factor: costs only count beside each other, and
+    /// nothing is added to them.
+    pub(super) fn may_gain(&self) -> bool {
+        let relative = matches!(self.solver, CurveSolver::Lm(_)) || self.is_scaled();
+        relative && self.estimator == Estimator::LeastSquares && self.priors.iter().all(Option::is_none)
+    }
+
+    /// Returns names, bounds, priors and estimator as each curve's data are checked and made ready with them.
+    pub(super) fn settings(&self) -> Settings<'_> {
+        Settings {
+            names: self.model.parameters(),
+            lower: &self.lower,
+            upper: &self.upper,
+            held: &self.held,
+            priors: &self.priors,
+            predictors: self.model.predictors(),
+            estimator: self.estimator,
+            round: self.round(),
+        }
+    }
+
+    /// Returns the index of the parameter of this name, or a usage error if there is none.
+    pub(super) fn index(&self, parameter: &str) -> Result<usize> {
+        let names = self.model.parameters();
+        names.iter().position(|name| name == parameter).ok_or_else(|| {
+            let hint = hint(parameter, names.iter().map(String::as_str));
+            Error::Usage(format!("no parameter `{parameter}`{hint}"))
+        })
+    }
+}

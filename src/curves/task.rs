@@ -1,0 +1,57 @@
+//! Single curves as tasks for other optimisers.
+
+use std::sync::Arc;
+
+use super::data::Curves;
+use super::objective::{CurveObjective, FAR};
+use super::{CurveFitter, CurveRun};
+use crate::error::{Error, Result};
+use crate::recording::Parameter;
+use crate::solver::Objective;
+use crate::task::{Job, Task};
+
+impl Task {
+    /// Returns one problem for each curve, at its start, for optimisers from outside.
+    ///
+    /// # Errors
+    /// Returns [`Error::InvalidSettings`] for settings that cannot work, [`Error::ShapeMismatch`] if an array has the
+    /// wrong length, and [`Error::Usage`] for a curve that cannot be fitted and for tied parameters.
+    pub fn of_curves(fitter: &CurveFitter, curves: &Curves) -> Result<Vec<Task>> {
+        fitter.tasks(curves)
+    }
+}
+
+impl CurveFitter {
+    /// Makes a task of every curve. A curve that cannot be fitted is an error.
+    fn tasks(&self, curves: &Curves) -> Result<Vec<Task>> {
+        self.checked_without_solver()?.tasks(curves)
+    }
+}
+
+impl CurveRun {
+    /// Makes of each curve a task, by which another optimiser evaluates its objective on the device.
+    fn tasks(&self, curves: &Curves) -> Result<Vec<Task>> {
+        if !self.ties.is_empty() {
+            return Err(Error::Usage("tied parameters: put their expressions into the formula".into()));
+        }
+        let settings = self.settings();
+        let (total, points) = curves.shape(settings.predictors, settings.names)?;
+        curves.check_estimator(self.estimator)?;
+        let objective = |values_only| CurveObjective::new(self.design(), points, curves.grid, values_only);
+        let (linearise, evaluate) = (objective(false), objective(true));
+        let recordings = (Arc::new(linearise.record()), Arc::new(evaluate.record()));
+        let mut tasks = Vec::with_capacity(total);
+        for index in 0..total {
+            let curve = curves.curve(index, points, &settings);
+            let curve = curve.map_err(|cause| Error::Usage(format!("curve {index}: {cause}")))?;
+            let parameters = settings.names.iter().zip(&curve.scale);
+            let parameters =
+                parameters.map(|(name, scale)| Parameter { name: name.clone(), origin: 0.0, scale: *scale }).collect();
+            let curve = [curve];
+            let first = Job { recording: recordings.0.clone(), batch: linearise.batch(&curve, &self.priors, FAR) };
+            let second = Job { recording: recordings.1.clone(), batch: evaluate.batch(&curve, &self.priors, FAR) };
+            tasks.push(Task::new(&self.device, first, second, parameters).with_failures(self.failures.clone(), index));
+        }
+        Ok(tasks)
+    }
+}

@@ -1,0 +1,53 @@
+//! Retries of work that a device failed to do: once on the same device, which is opened anew, and then on the CPU if
+//! that is allowed.
+
+use std::sync::Arc;
+
+use crate::cpu::CpuDevice;
+use crate::error::{Error, Result};
+use crate::solver::Device;
+
+/// Returns half of the starts in flight that the capacity allows and these spectra need; `None` if one spectrum's would
+/// not fit.
+pub fn half(capacity: usize, spectra: usize, starts: usize) -> Option<usize> {
+    // one start more for a canary
+    let half = capacity.min(spectra * starts + 1) / 2;
+    (half >= starts).then_some(half)
+}
+
+/// Calls `make` with a capacity, which is lowered in place by a quarter while memory is short, and returns what is
+/// made. A device may have less memory than it reports. Up to 6 no capacity is passed over, as a few starts must enter
+/// together.
+pub fn lowering<T>(capacity: &mut usize, mut make: impl FnMut(usize) -> Result<T>) -> Result<T> {
+    loop {
+        match make(*capacity) {
+            Err(Error::OutOfMemory { .. }) if *capacity > 1 => *capacity -= (*capacity / 4).max(1),
+            made => return made,
+        }
+    }
+}
+
+/// Attempts at one piece of work.
+#[derive(Debug, Default)]
+pub struct Attempts {
+    /// The device has been opened anew.
+    renewed: bool,
+}
+
+impl Attempts {
+    /// Returns the device for the next attempt: `device`, renewed for once, or the CPU if `cpu` allows it; else the
+    /// `failure`.
+    ///
+    /// # Errors
+    /// Returns `failure` if the device did not cause it, or if no other device is left.
+    pub fn next(&mut self, device: &Arc<dyn Device>, failure: Error, cpu: bool) -> Result<Arc<dyn Device>> {
+        if !failure.is_of_device() {
+            return Err(failure);
+        }
+        if !std::mem::replace(&mut self.renewed, true) && matches!(device.renew(&failure), Ok(true)) {
+            return Ok(device.clone());
+        }
+        // A device that does not run WGSL is the CPU.
+        if cpu && device.runs_wgsl() { Ok(Arc::new(CpuDevice)) } else { Err(failure) }
+    }
+}

@@ -1,0 +1,285 @@
+use std::fs;
+
+use super::*;
+use crate::io::output::OutputRecord as _;
+use crate::spectral::Id;
+
+fn spectra(flux: f64) -> Spectra<'static> {
+    let grid: Vec<f64> = (0..4).map(|j| 4000.0 + f64::from(j)).collect();
+    Spectra::from_arrays(grid, vec![flux; 8], vec![1.0; 8], None, None).unwrap()
+}
+
+fn rows(status: [Status; 2]) -> Vec<FitRow> {
+    let row = |k: i64| FitRow {
+        id: Id::Integer(k),
+        file: "".into(),
+        row: k as u64,
+        status: status[k as usize],
+        status_text: "ftol".into(),
+        message: String::new(),
+        rounds: 3,
+        evaluations: 4,
+        chi2: f64::NAN,
+        dof: 1,
+        objective: -0.0,
+        parameters: vec![1.0 / 3.0],
+        errors: vec![f64::INFINITY],
+        released_errors: Vec::new(),
+        continuum_terms: Vec::new(),
+        at_bound: 0,
+        flags: crate::Flags::UNDETERMINED,
+        start: None,
+        n_starts_agree: 1,
+        posterior: None,
+        correlations: Vec::new(),
+    };
+    (0..2).map(row).collect()
+}
+
+const WHOLE: [Status; 2] = [Status::Ftol; 2];
+const KEY: &str = "version = 1\nstarts = 2";
+
+fn refused(journal: Result<Journal>) -> String {
+    match journal {
+        Err(Error::Journal { message, .. }) => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_journal_gives_back_whole_batches_and_drops_a_torn_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("out.parquet");
+    let mut journal = Journal::open(&target, KEY, false).unwrap();
+    assert!(matches!(Journal::open(&target, KEY, true), Err(Error::OutputLocked { .. })));
+    let path = beside(&target);
+    let mut ends = vec![fs::metadata(&path).unwrap().len()];
+    for (number, status) in [(0, WHOLE), (1, [Status::Interrupted; 2]), (2, WHOLE)] {
+        journal.keep(number, fingerprint(&spectra(number as f64)), &rows(status), "cpu").unwrap();
+        ends.push(fs::metadata(&path).unwrap().len());
+    }
+    assert_eq!(ends[1], ends[2], "nothing is kept of what was interrupted");
+    drop(journal);
+    let whole = fs::read(&path).unwrap();
+    for cut in 0..=whole.len() {
+        fs::write(&path, &whole[..cut]).unwrap();
+        let journal = Journal::open(&target, KEY, true).unwrap();
+        let records = ends[1..].iter().filter(|end| cut as u64 >= **end).count().saturating_sub(1);
+        assert_eq!((journal.len(), journal.damage()), (records.min(2), None), "cut at {cut}");
+    }
+    fs::write(&path, &whole).unwrap();
+    let mut journal = Journal::open(&target, KEY, true).unwrap();
+    let (back, device) = journal.recall(0, &spectra(0.0)).unwrap();
+    assert_eq!(device, "cpu");
+    assert_eq!(format!("{back:?}"), format!("{:?}", rows(WHOLE).into_iter().map(Some).collect::<Vec<_>>()));
+    assert!(journal.recall(1, &spectra(1.0)).unwrap().0.is_empty());
+    assert!(matches!(journal.recall(2, &spectra(0.0)), Err(Error::Journal { .. })));
+    journal.remove();
+    assert!(!path.exists());
+}
+
+#[test]
+fn of_an_interrupted_batch_the_finished_rows_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("out.csv");
+    let mut journal = Journal::open(&target, KEY, false).unwrap();
+    journal.keep(0, fingerprint(&spectra(1.0)), &rows([Status::Interrupted, Status::Ftol]), "cpu").unwrap();
+    assert!(journal.has_rows());
+    drop(journal);
+    let mut journal = Journal::open(&target, KEY, true).unwrap();
+    assert_eq!((journal.len(), journal.has_rows()), (0, true));
+    let (back, _) = journal.recall(0, &spectra(1.0)).unwrap();
+    assert!(back.len() == 2 && back[0].is_none() && back[1].as_ref().is_some_and(|row| row.row == 1));
+    // the whole batch takes its place
+    journal.keep(0, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu").unwrap();
+    drop(journal);
+    let mut journal = Journal::open(&target, KEY, true).unwrap();
+    assert!(journal.recall(0, &spectra(1.0)).unwrap().0.iter().all(Option::is_some));
+    journal.remove();
+}
+
+#[test]
+fn a_run_goes_on_only_with_its_own_journal() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("out.csv");
+    let open = |key: &str, resume: bool| Journal::open(&target, key, resume).unwrap();
+    drop(open(KEY, true));
+    assert!(!Journal::is_beside(&target), "one without rows goes");
+    open(KEY, false).leave();
+    assert!(Journal::is_beside(&target));
+    let journal = open(KEY, true);
+    assert!(!journal.has_rows());
+    drop(journal);
+    assert!(Journal::is_beside(&target), "whatever stops the run, it can go on");
+    assert!(refused(Journal::open(&target, "version = 2", true)).contains("another run"));
+    drop(open("version = 2", false));
+    assert!(!Journal::is_beside(&target), "one without rows goes");
+}
+
+/// A resumed run replaces what its journal has recorded, and nothing that has come or changed since.
+#[test]
+fn outputs_that_somebody_else_wrote_are_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let outputs = ["out.csv", "page.html"].map(|name| folder.path().join(name));
+    let open = |resume: bool| Journal::open(&outputs[0], KEY, resume).unwrap();
+    let refused = |journal: Result<()>| match journal {
+        Err(Error::OutputExists { path }) => path,
+        other => panic!("{other:?}"),
+    };
+    // 1. Nothing is there when the run begins, and it is stopped before it has written anything.
+    let mut journal = open(false);
+    journal.claim_outputs(&outputs, false).unwrap();
+    journal.leave();
+    // 2. Whatever is there now is another's.
+    fs::write(&outputs[1], "foreign").unwrap();
+    assert_eq!(refused(open(true).claim_outputs(&outputs, false)), outputs[1]);
+    // 3. The run writes its table itself, and is stopped again.
+    fs::remove_file(&outputs[1]).unwrap();
+    let mut journal = open(true);
+    journal.claim_outputs(&outputs, false).unwrap();
+    fs::write(&outputs[0], "its own").unwrap();
+    journal.record_outputs(&outputs).unwrap();
+    journal.leave();
+    open(true).claim_outputs(&outputs, false).unwrap();
+    // 4. Its table is replaced by another file, which only the user can give up.
+    let other = fs::File::create(&outputs[0]).unwrap();
+    (&other).write_all(b"foreign").unwrap();
+    other.set_modified(std::time::SystemTime::now() + std::time::Duration::from_secs(5)).unwrap();
+    assert_eq!(refused(open(true).claim_outputs(&outputs, false)), outputs[0]);
+    open(true).claim_outputs(&outputs, true).unwrap();
+    open(true).claim_outputs(&outputs, false).unwrap();
+}
+
+/// A run that is killed while its table takes its name resumes: on either side of the rename it knows the table for its
+/// own.
+#[cfg(feature = "files")]
+#[test]
+fn a_table_is_known_before_it_has_its_name() {
+    use crate::{Schema, TableWriter, WriteOptions};
+    let folder = tempfile::tempdir().unwrap();
+    let outputs = [folder.path().join("out.csv")];
+    let schema = Schema { parameters: vec!["teff".into()], ..Schema::default() };
+    let create = |overwrite: bool| {
+        TableWriter::create(&outputs[0], &schema, WriteOptions::default().overwrite(overwrite)).unwrap()
+    };
+    let open = |resume: bool| Journal::open(&outputs[0], KEY, resume).unwrap();
+    let is_own = || match open(true).claim_outputs(&outputs, false) {
+        Err(Error::OutputExists { .. }) => false,
+        claimed => claimed.map(|()| true).unwrap(),
+    };
+    // 1. A rename of which the journal knows nothing: the table counts as another's.
+    let mut journal = open(false);
+    journal.claim_outputs(&outputs, false).unwrap();
+    create(false).finish().unwrap();
+    journal.leave();
+    assert!(!is_own());
+    // 2. The journal knows the file before the rename, and the run is killed behind it.
+    fs::remove_file(&outputs[0]).unwrap();
+    let mut journal = open(true);
+    journal.claim_outputs(&outputs, false).unwrap();
+    create(false).finish_journaled(&mut journal).unwrap();
+    journal.leave();
+    assert!(is_own());
+    // 3. The run is killed before the rename: the table that it was allowed to replace is still there.
+    let mut journal = open(true);
+    fs::write(&outputs[0], "an older table").unwrap();
+    journal.claim_outputs(&outputs, true).unwrap();
+    let next = folder.path().join("next");
+    fs::write(&next, "a newer table").unwrap();
+    journal.expect_output(&outputs[0], &next);
+    journal.record_states().unwrap();
+    journal.leave();
+    assert!(is_own());
+    // 4. A file that is neither of them is another's.
+    let mut journal = open(true);
+    journal.claim_outputs(&outputs, false).unwrap();
+    journal.expect_output(&outputs[0], &next);
+    journal.record_states().unwrap();
+    journal.leave();
+    fs::write(&outputs[0], "somebody's notes").unwrap();
+    assert!(!is_own());
+    // 5. A link is known by its own name, not by that of the file to which it leads.
+    #[cfg(unix)]
+    {
+        fs::remove_file(&outputs[0]).unwrap();
+        std::os::unix::fs::symlink("real.csv", &outputs[0]).unwrap();
+        let mut journal = open(true);
+        journal.claim_outputs(&outputs, false).unwrap();
+        create(false).finish_journaled(&mut journal).unwrap();
+        journal.leave();
+        assert!(is_own());
+    }
+}
+
+#[test]
+fn what_is_of_another_run_is_told_and_not_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("out.csv");
+    let path = beside(&target);
+    let mut journal = Journal::open(&target, KEY, false).unwrap();
+    journal.keep(0, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu").unwrap();
+    drop(journal);
+    let whole = fs::read(&path).unwrap();
+    let said = refused(Journal::open(&target, "version = 1\nstarts = 3", true));
+    assert!(said.contains("`starts = 2`") && said.contains("`starts = 3`"), "{said}");
+    assert!(refused(Journal::open(&target, "version = 1", true)).contains("nothing"));
+    assert!(refused(Journal::open(&target, KEY, false)).contains("resume that run, or remove this file"));
+    assert_eq!(fs::read(&path).unwrap(), whole);
+    let mut damaged = whole.clone();
+    damaged[MAGIC.len() + 53] ^= 1;
+    // a length that goes beyond the file, as a torn head's does
+    let mut longer = whole.clone();
+    longer[MAGIC.len() + 3] ^= 4;
+    let cases = [(&damaged[..], "damaged"), (&longer, "damaged"), (b"somebody's notes", "no journal")];
+    for (bytes, word) in cases {
+        fs::write(&path, bytes).unwrap();
+        for resume in [false, true] {
+            assert!(refused(Journal::open(&target, KEY, resume)).contains(word));
+        }
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+    }
+}
+
+/// A bit of any place is wrong: what is whole is kept, what is not is told, and what is written then is found again.
+#[test]
+fn damage_costs_its_record_and_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("out.csv");
+    let path = beside(&target);
+    let mut journal = Journal::open(&target, KEY, false).unwrap();
+    let mut ends = vec![journal.file.length().unwrap() as usize];
+    for number in 0..3 {
+        journal.keep(number, fingerprint(&spectra(number as f64)), &rows(WHOLE), "cpu").unwrap();
+        ends.push(journal.file.length().unwrap() as usize);
+    }
+    drop(journal);
+    let whole = fs::read(&path).unwrap();
+    for at in (ends[0]..whole.len()).filter(|at| at % 3 == 0) {
+        let hit = ends.iter().filter(|end| **end <= at).count() - 1;
+        // behind a damaged length nothing is found
+        let lost = if at - ends[hit] < 16 { hit..3 } else { hit..hit + 1 };
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (at % 8);
+        fs::write(&path, &bytes).unwrap();
+        let mut journal = Journal::open(&target, KEY, true).unwrap();
+        let kept = 3 - lost.len();
+        assert_eq!(journal.len(), kept, "byte {at}");
+        let size = ends[lost.end] - ends[hit];
+        let text = match kept {
+            0 => format!("{size} bytes are damaged: nothing is kept, and all spectra are fitted again"),
+            _ => format!("{size} bytes are damaged: {} rows of {kept} batch", 2 * kept),
+        };
+        assert!(journal.damage().is_some_and(|said| said.contains(&text)), "{:?}, not {text}", journal.damage());
+        for number in lost {
+            assert!(journal.recall(number, &spectra(number as f64)).unwrap().0.is_empty());
+            journal.keep(number, fingerprint(&spectra(number as f64)), &rows(WHOLE), "cpu").unwrap();
+        }
+        drop(journal);
+        let mut journal = Journal::open(&target, KEY, true).unwrap();
+        assert_eq!(journal.len(), 3, "byte {at}");
+        for number in 0..3 {
+            let (back, _) = journal.recall(number, &spectra(number as f64)).unwrap();
+            assert_eq!(format!("{back:?}"), format!("{:?}", rows(WHOLE).into_iter().map(Some).collect::<Vec<_>>()));
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! One run on one device: prepares batches of spectra, finds their starts, fits them, and makes their rows.
+
+mod groups;
+mod pieces;
+mod populations;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use web_time::Instant;
+
+use super::blank::{blank, place_at_start, refuse, strict};
+use super::canary::Canary;
+use super::given::physical;
+use super::poor::TOGETHER;
+use super::ready::{Grids, ReadySpectrum};
+use super::row::FitRow;
+use super::solve::Passes;
+use super::sound;
+use super::stages::{Stage, Stages};
+use super::workers::Tally;
+use super::{Solver, SpectralFitter};
+use crate::device::retry::{Attempts, half};
+use crate::error::{Error, Result};
+use crate::first_guess::Start;
+use crate::flag::Flags;
+use crate::model::{Limits, Prepared, Sampling};
+use crate::recording::{Precision, Velocity};
+use crate::solver::Device;
+use crate::solver::profile::Meter;
+use crate::spectra::{ArmSpectra, Spectra};
+use groups::{Group, groups};
+
+/// The inputs that determine a sampling in one arm.
+struct GridKey {
+    /// Å.
+    wavelength: Arc<[f64]>,
+    /// Diagonals of the resolution matrices of the spectra.
+    diagonals: usize,
+}
+
+/// A wavelength grid that spectra share, with its sampling of an arm's template.
+struct SharedGrid {
+    key: GridKey,
+    sampling: Arc<Sampling>,
+}
+
+/// A prepared spectrum with its starts.
+struct Started {
+    prepared: Prepared,
+    limits: Vec<Limits>,
+    starts: Vec<Start>,
+    /// Flags that are known before the fit.
+    flags: Flags,
+}
+
+/// A run on one device.
+pub struct Run<'a> {
+    pub fitter: &'a SpectralFitter,
+    device: Arc<dyn Device>,
+    /// Maximum memory of the populations in bytes.
+    memory: Option<u64>,
+    /// Maximum number of starts in flight, which is reduced if the device runs out of memory.
+    most: usize,
+    /// Populations of the last spectra.
+    resident: Option<Passes>,
+    /// Canary of the last batch on a GPU.
+    canary: Option<Canary>,
+    /// The device has failed, and the CPU has replaced it.
+    pub is_replaced: bool,
+    /// Shared grids of the last batches for each arm.
+    shared: Vec<Vec<SharedGrid>>,
+    pub stages: Stages,
+    meter: Option<Arc<Meter>>,
+    tally: Option<&'a Tally<'a>>,
+    /// Number of spectra of this batch that were reported to the tally.
+    reported: usize,
+}
+
+impl PartialEq for GridKey {
+    fn eq(&self, other: &GridKey) -> bool {
+        let is_same_array = || Arc::ptr_eq(&self.wavelength, &other.wavelength);
+        self.diagonals == other.diagonals && (is_same_array() || self.wavelength == other.wavelength)
+    }
+}
+
+impl<'a> Run<'a> {
+    /// Makes a run of the fitter on a device, whose populations take at most `memory` bytes, or returns an error for
+    /// invalid settings.
+    ///
+    /// # Errors
+    /// Returns [`Error::InvalidSettings`], and [`Error::Usage`] for settings that exclude each other.
+    pub fn new(fitter: &'a SpectralFitter, device: Arc<dyn Device>, memory: Option<u64>) -> Result<Run<'a>> {
+        if fitter.scans_velocity() && matches!(fitter.model.velocity, Velocity::Fixed(_)) {
+            return Err(Error::Usage("a scan of the velocity, which is fixed: give it a range".into()));
+        }
+        fitter.validate()?;
+        if fitter.precision == Precision::Mixed && matches!(fitter.solver, Solver::NelderMead(_)) {
+            return Err(Error::Usage(
+                "mixed precision is for Levenberg–Marquardt: Nelder–Mead sees every rounding".into(),
+            ));
+        }
+        Ok(Run {
+            fitter,
+            device,
+            memory,
+            most: usize::MAX,
+            resident: None,
+            canary: None,
+            is_replaced: false,
+            shared: fitter.model.arms.iter().map(|_| Vec::new()).collect(),
+            stages: Stages::default(),
+            meter: None,
+            tally: None,
+            reported: 0,
+        })
+    }
+
+    /// Makes the run report its progress to a tally, and stop when the tally is cancelled.
+    pub fn watched_by(self, tally: &'a Tally<'a>) -> Run<'a> {
+        Run { tally: Some(tally), ..self }
+    }
+
+    /// Makes the run record the times of its stages since `begin` and of its populations, if there is a meter.
+    pub fn measured_by(self, meter: Option<Arc<Meter>>, begin: Instant) -> Run<'a> {
+        Run { stages: Stages::since(meter.as_ref().map(|_| begin)), meter, ..self }
+    }
+
+    /// Returns whether the tally that watches the run, if any, is cancelled.
+    fn is_cancelled(&self) -> bool {
+        self.tally.is_some_and(|tally| tally.cancel().load(Ordering::Relaxed))
+    }
+
+    /// Runs `work`, adds the time that it took to a stage, and returns its result.
+    fn time<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> T) -> T {
+        let begin = Instant::now();
+        let out = work(self);
+        self.stages.spent(stage, begin);
+        out
+    }
+
+    /// Fits the spectra of some files together, again where a device fails, and returns their rows in order.
+    /// `user_starts` (spectra, parameters) in physical units replace the first guess of a single file.
+    pub fn batch(&mut self, files: &[&Spectra], user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
+        self.reported = 0;
+        let count = files.iter().map(|spectra| spectra.len()).sum();
+        let mut attempts = Attempts::default();
+        let rows = loop {
+            match self.rows(files, user_starts) {
+                Ok(rows) => break rows,
+                Err(failure) if self.halve_capacity(&failure, count) => {}
+                Err(failure) => self.renew_device(&mut attempts, failure)?,
+            }
+        };
+        if let Some(tally) = self.tally {
+            tally.add((rows.len() - self.reported) as u64);
+        }
+        Ok(rows)
+    }
+
+    /// Halves the starts in flight after a device ran out of memory at work; returns whether to fit the batch again.
+    /// Returns whether a batch of `spectra` spectra can be fitted again.
+    fn halve_capacity(&mut self, failure: &Error, spectra: usize) -> bool {
+        let resident = self.resident.take_if(|_| matches!(failure, Error::OutOfMemory { .. }));
+        let half = resident.and_then(|r| half(r.capacity, spectra, self.fitter.most_starts()));
+        // A device that has failed refuses all work until it is renewed.
+        let half = half.filter(|_| matches!(self.device.renew(failure), Ok(true)));
+        if let (Some(half), Some(tally)) = (half, self.tally) {
+            tally.failed(format!("{failure}; fitted again with {half} starts at once"));
+        }
+        self.most = half.unwrap_or(self.most);
+        half.is_some()
+    }
+
+    /// Replaces a failed device by itself, renewed, or by the CPU, so that the batch can be fitted again; else returns
+    /// the failure.
+    fn renew_device(&mut self, attempts: &mut Attempts, failure: Error) -> Result<()> {
+        self.resident = None;
+        let message = failure.to_string();
+        let next = attempts.next(&self.device, failure, self.fitter.may_use_cpu())?;
+        if let Some(tally) = self.tally {
+            tally.failed(format!("{message}; fitted again on {}", next.name()));
+        }
+        if !Arc::ptr_eq(&next, &self.device) {
+            (self.is_replaced, self.meter) = (true, None);
+        }
+        self.device = next;
+        Ok(())
+    }
+
+    /// Fits the spectra of some files, in a single attempt, and returns the rows of all, also of bad or cancelled ones.
+    fn rows(&mut self, files: &[&Spectra], user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
+        let model = &self.fitter.model;
+        let blanks = |spectra: &&Spectra| (0..spectra.len()).map(|k| blank(model, spectra, k)).collect::<Vec<_>>();
+        let mut rows: Vec<FitRow> = files.iter().flat_map(blanks).collect();
+        let width = model.parameters.len();
+        let given = |place: usize| user_starts.map(|all| &all[place * width..(place + 1) * width]);
+        if self.is_cancelled() {
+            rows.iter_mut().enumerate().for_each(|(place, row)| place_at_start(model, row, given(place)));
+            return Ok(rows);
+        }
+        let mut pieces = self.time(Stage::Prepare, |run| run.pieces(files))?;
+        let started = self.time(Stage::FirstGuess, |run| run.all_starts(&mut pieces, user_starts))?;
+        let may_add_starts = user_starts.is_none() && self.fitter.adds_starts();
+        let mut ready = Vec::new();
+        for (place, one) in started.into_iter().enumerate() {
+            match one {
+                Ok(Started { prepared, limits, starts, flags }) => {
+                    rows[place].flags |= flags;
+                    ready.push(ReadySpectrum { place, prepared: Arc::new(prepared), limits, starts, may_add_starts });
+                }
+                Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
+                Err(fault) => refuse(&mut rows[place], fault),
+            }
+        }
+        let counts = files.iter().map(|spectra| spectra.len()).collect();
+        let mut finished = rows.len() - ready.len();
+        for group in groups(pieces, counts, ready) {
+            let count = group.ready.len();
+            self.fit(group, &mut rows, finished)?;
+            finished += count;
+        }
+        let scanned = model.free_velocity().filter(|_| self.fitter.scans_velocity());
+        rows.iter_mut().for_each(|row| sound::row(row, scanned));
+        Ok(rows)
+    }
+
+    /// Returns the wavelength samplings of a file's spectra in each arm. Those of shared grids are kept for the next
+    /// batch.
+    pub fn grids(&mut self, arms: &[Cow<ArmSpectra>], spectra: &Spectra) -> Result<Vec<Grids>> {
+        Ok(self.all_grids(&[arms.to_vec()], &[spectra])?.swap_remove(0))
+    }
+
+    /// Fits a group of spectra of one layout, and fills their rows. `finished` spectra of the batch already have their
+    /// rows.
+    fn fit(&mut self, Group { layout, grids, ready }: Group, rows: &mut [FitRow], finished: usize) -> Result<()> {
+        if ready.is_empty() {
+            return Ok(());
+        }
+        let (fitter, grids) = (self.fitter, &*grids);
+        self.time(Stage::Fit, |run| run.make_resident(&layout))?;
+        let capacity = self.resident.as_ref().map_or(1, |r| r.capacity);
+        let together = |one: &ReadySpectrum| one.starts.len().max(if one.may_add_starts { TOGETHER } else { 1 });
+        let most = ready.iter().map(together).max().unwrap_or(1);
+        if capacity < most {
+            let message = format!("room for {capacity} members, a spectrum's {most} starts enter together");
+            return Err(Error::OutOfMemory { device: self.device.name(), message });
+        }
+        self.time(Stage::Prepare, |run| run.make_canary(&layout, grids, ready[0].place))?;
+        let chunk = capacity / most.max(1);
+        let (ready, outcomes) = self.time(Stage::Fit, |run| run.outcomes(grids, ready, finished, chunk))?;
+        self.time(Stage::Finish, |_| {
+            let finish = fitter.finish();
+            for (one, own) in ready.iter().zip(&outcomes) {
+                let row = &mut rows[one.place];
+                if own.is_empty() {
+                    let start = one.starts.first().map(|start| physical(&fitter.model, start));
+                    place_at_start(&fitter.model, row, start.as_deref());
+                } else {
+                    finish.fill(row, own, one);
+                }
+            }
+        });
+        if fitter.scans_velocity() {
+            self.time(Stage::Posterior, |run| run.scan(grids, &ready, rows))?;
+        }
+        Ok(())
+    }
+}

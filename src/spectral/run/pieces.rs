@@ -1,0 +1,221 @@
+//! Spectra of several files, which are prepared by file. Journal and table have the rows by file.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rayon::prelude::*;
+
+use super::{GridKey, Grids, Run, SharedGrid, Started};
+use crate::error::Result;
+use crate::first_guess::FirstGuess;
+use crate::flag::Flags;
+use crate::model::{ArmLayout, Fault, Limits, ModelArm, Prepared, Sampling, SpectralModel};
+use crate::spectra::{ArmSpectra, Spectra, Wavelength};
+use crate::spectral::SpectralFitter;
+use crate::spectral::assemble::{matched, prepare_all};
+use crate::spectral::given::given;
+use crate::spectral::layout::{diagonals, layout};
+use crate::spectral::limits::Tables;
+use crate::spectral::negative_flux::has_negative_flux;
+use crate::spectral::ready::samplings;
+
+/// Number of samplings per arm that are kept for the next batch.
+const KEPT: usize = 4;
+
+/// The result of an operation on one spectrum.
+type SpectrumResult<T> = std::result::Result<T, Fault>;
+
+/// The spectra of a batch that come from one file.
+pub(super) struct Piece<'s> {
+    tables: Tables<'s>,
+    pub grids: Vec<Grids>,
+    pub layout: Vec<ArmLayout>,
+    prepared: Vec<SpectrumResult<Prepared>>,
+}
+
+impl Run<'_> {
+    /// Prepares the spectra of each file for the fit, with the samplings of their wavelengths and their columns of
+    /// limits.
+    pub(super) fn pieces<'s>(&mut self, files: &[&'s Spectra]) -> Result<Vec<Piece<'s>>>
+    where
+        Self: 's,
+    {
+        let model = &self.fitter.model;
+        let arms = files.iter().map(|spectra| matched(model, spectra)).collect::<Result<Vec<_>>>()?;
+        let grids = self.all_grids(&arms, files)?;
+        let inputs = files.par_iter().zip(&arms).zip(grids);
+        let made: Vec<Result<Piece>> =
+            inputs.map(|((spectra, arms), grids)| Piece::new(model, spectra, arms, grids)).collect();
+        made.into_iter().collect()
+    }
+
+    /// Returns the sampling of each file's wavelengths in each arm; shared grids are sampled only once. Samplings of
+    /// shared grids are kept from batch to batch.
+    pub(super) fn all_grids(&mut self, arms: &[Vec<Cow<ArmSpectra>>], files: &[&Spectra]) -> Result<Vec<Vec<Grids>>> {
+        let model = &self.fitter.model;
+        let mut all: Vec<Vec<Grids>> = files.iter().map(|_| Vec::new()).collect();
+        for a in 0..model.arms.len() {
+            let data: Vec<&ArmSpectra> = arms.iter().map(|arms| &*arms[a]).collect();
+            let known = std::mem::take(&mut self.shared[a]);
+            let mut shared = with_samplings(known, model, a, &data, files)?;
+            for (data, all) in data.iter().zip(&mut all) {
+                all.push(samplings_of(model, &model.arms[a], data, &shared));
+            }
+            // the latest samplings are at the end
+            self.shared[a] = shared.split_off(shared.len().saturating_sub(KEPT));
+        }
+        Ok(all)
+    }
+
+    /// Returns all spectra of all files with starts (the user's, or those of the first guess) and bounds, or with their
+    /// faults.
+    pub(super) fn all_starts(
+        &self,
+        pieces: &mut [Piece],
+        user: Option<&[f64]>,
+    ) -> Result<Vec<SpectrumResult<Started>>> {
+        let (fitter, tally) = (self.fitter, self.tally);
+        if let Some(user) = user {
+            return Ok(pieces.par_iter_mut().flat_map_iter(|piece| piece.given_starts(&fitter.model, user)).collect());
+        }
+        let is_needed = pieces.iter().any(|piece| piece.prepared.iter().any(|p| p.is_ok()));
+        // One thread makes the first guess before the others use it.
+        let guess = is_needed.then(|| fitter.first_guess()).transpose()?;
+        let is_cancelled = || tally.is_some_and(|tally| tally.cancel().load(Ordering::Relaxed));
+        let starts = |piece: &mut Piece| piece.guessed_starts(fitter, guess, &is_cancelled);
+        Ok(pieces.par_iter_mut().flat_map_iter(starts).collect())
+    }
+}
+
+/// Returns the key by which a shared grid's sampling is found again: its wavelengths, and the diagonals of resolution.
+fn grid_key(arm: &ModelArm, data: &ArmSpectra, wavelength: &Arc<[f64]>) -> GridKey {
+    GridKey { wavelength: wavelength.clone(), diagonals: diagonals(arm, data) }
+}
+
+/// Returns the sampling of a file's wavelengths in one arm: that in `shared`, or new ones where each spectrum has its
+/// own grid.
+fn samplings_of(model: &SpectralModel, arm: &ModelArm, data: &ArmSpectra, shared: &[SharedGrid]) -> Grids {
+    match &data.wavelength {
+        Wavelength::Shared(wavelength) => {
+            let key = grid_key(arm, data, wavelength);
+            let known = shared.iter().find(|grid| grid.key == key);
+            known.map_or_else(|| Grids::Own(Vec::new()), |grid| Grids::Shared(grid.sampling.clone()))
+        }
+        Wavelength::Own(wavelengths) => {
+            let make = |wavelength: &[f64]| {
+                let sampling = Sampling::new(arm, wavelength, &model.spectra.mask, diagonals(arm, data));
+                sampling.map(Arc::new).map_err(|fault| Fault::of_grid(arm, &fault))
+            };
+            Grids::Own(wavelengths.to_double().par_chunks_exact(data.pixels.max(1)).map(make).collect())
+        }
+    }
+}
+
+/// Samples each shared wavelength grid of arm `a` that is not in `known` yet, and returns `known` with these added.
+fn with_samplings(
+    mut known: Vec<SharedGrid>,
+    model: &SpectralModel,
+    a: usize,
+    arms: &[&ArmSpectra],
+    files: &[&Spectra],
+) -> Result<Vec<SharedGrid>> {
+    let arm = &model.arms[a];
+    let (mut keys, mut sources): (Vec<GridKey>, Vec<&Spectra>) = (Vec::new(), Vec::new());
+    for (data, spectra) in arms.iter().zip(files) {
+        let Wavelength::Shared(wavelength) = &data.wavelength else { continue };
+        let key = grid_key(arm, data, wavelength);
+        if !known.iter().any(|grid| grid.key == key) && !keys.contains(&key) {
+            keys.push(key);
+            sources.push(spectra);
+        }
+    }
+    let make = |key: &GridKey, spectra: &Spectra| {
+        Sampling::of_file(arm, &key.wavelength, &model.spectra.mask, key.diagonals, &spectra.file)
+    };
+    let made: Vec<Result<Sampling>> = keys.par_iter().zip(&sources).map(|(key, spectra)| make(key, spectra)).collect();
+    for (key, sampling) in keys.into_iter().zip(made) {
+        known.push(SharedGrid { key, sampling: Arc::new(sampling?) });
+    }
+    Ok(known)
+}
+
+impl<'s> Piece<'s> {
+    /// Prepares the spectra of one file for the fit, and finds the columns of their limits.
+    fn new(
+        model: &'s SpectralModel,
+        spectra: &'s Spectra,
+        arms: &[Cow<ArmSpectra>],
+        grids: Vec<Grids>,
+    ) -> Result<Piece<'s>> {
+        let tables = Tables::new(model, spectra)?;
+        let prepared = prepare_all(model, arms, &grids, spectra.len());
+        Ok(Piece { tables, layout: layout(model, arms, &grids), grids, prepared })
+    }
+
+    /// Moves the prepared spectra out of the piece, and returns them with the user's starts (spectra, parameters).
+    fn given_starts(&mut self, model: &SpectralModel, user: &[f64]) -> Vec<SpectrumResult<Started>> {
+        let prepared = std::mem::take(&mut self.prepared);
+        let mut all = Vec::with_capacity(prepared.len());
+        for (k, (prepared, x)) in prepared.into_iter().zip(user.chunks_exact(model.parameters.len().max(1))).enumerate()
+        {
+            all.push(prepared.and_then(|prepared| self.given_start(model, k, prepared, x)));
+        }
+        all
+    }
+
+    /// Returns prepared spectrum `k` with the user's start, which is in physical units, and its bounds and flags, or
+    /// its fault.
+    fn given_start(
+        &self,
+        model: &SpectralModel,
+        k: usize,
+        prepared: Prepared,
+        physical: &[f64],
+    ) -> SpectrumResult<Started> {
+        let limits = self.tables.of(k)?;
+        let (start, clipped) = given(model, &limits, physical)?;
+        let flags = flags(&prepared, &samplings(&self.grids, k), clipped);
+        Ok(Started { prepared, limits, starts: vec![start], flags })
+    }
+
+    /// Moves the prepared spectra out of the piece, and returns them with the starts of the first guess; with none if
+    /// there is no guess or the run is cancelled.
+    fn guessed_starts(
+        &mut self,
+        fitter: &SpectralFitter,
+        guess: Option<&FirstGuess>,
+        is_cancelled: &(dyn Fn() -> bool + Sync),
+    ) -> Vec<SpectrumResult<Started>> {
+        let prepared = std::mem::take(&mut self.prepared).into_par_iter().enumerate();
+        let piece = &*self;
+        let one = |(k, prepared): (usize, SpectrumResult<Prepared>)| {
+            let guess = guess.filter(|_| !is_cancelled()); // a spectrum without a start is not fitted
+            piece.guessed_start(fitter, guess, k, prepared?)
+        };
+        prepared.map(one).collect()
+    }
+
+    /// Returns prepared spectrum `k` with the starts of the first guess (none without a guess), its bounds and flags,
+    /// or its fault.
+    fn guessed_start(
+        &self,
+        fitter: &SpectralFitter,
+        guess: Option<&FirstGuess>,
+        k: usize,
+        prepared: Prepared,
+    ) -> SpectrumResult<Started> {
+        let limits = self.tables.of(k)?;
+        let samplings = samplings(&self.grids, k);
+        let is_outside = |l: &Limits| l.start.is_some_and(|x| x < l.lower || x > l.upper);
+        let flags = flags(&prepared, &samplings, limits.iter().any(is_outside));
+        let starts = guess.map(|g| g.starts(&prepared, &samplings, &limits, fitter.starts)).unwrap_or_default();
+        Ok(Started { prepared, limits, starts, flags })
+    }
+}
+
+/// Returns the flags that are known before the fit: for clipped starts and for negative flux.
+fn flags(prepared: &Prepared, samplings: &[&Sampling], clipped: bool) -> Flags {
+    let all = [(Flags::START_CLIPPED, clipped), (Flags::NEGATIVE_FLUX, has_negative_flux(&prepared.arms, samplings))];
+    all.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).collect()
+}

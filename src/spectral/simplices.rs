@@ -1,0 +1,127 @@
+//! Evaluations by a device for simplex searches over spectra.
+
+use super::pass::{Pass, compare_objectives, largest_difference};
+use super::ready::{Monitor, ReadySpectra, Starts};
+use super::waiting::{MemberCount, Waiting};
+use crate::error::Result;
+use crate::solver::search::{Begin, Machine, Points, SearchFit, Told};
+use crate::solver::simplex::FirstSimplex;
+use crate::solver::{Outcome, stream};
+
+/// Maximum number of points of a spectrum that are evaluated together.
+const MAX_POINTS: usize = 64;
+/// Share of the time that the first searches take.
+const FIRST: f64 = 0.8;
+
+/// The passes of a simplex search, and its spectra.
+pub struct SpectralSearch<'a, 'w> {
+    pub linearise: &'a mut Pass,
+    pub simplex: &'a mut Pass,
+    pub evaluate: &'a mut Pass,
+    pub spectra: ReadySpectra<'a>,
+    pub starts: Vec<Starts>,
+    pub monitor: Monitor<'w>,
+    /// Name of the GPU whose objectives are checked; `None` on the CPU.
+    gpu: Option<&'a str>,
+    /// Index of the spectrum of each fit.
+    of_fit: Vec<usize>,
+    /// Number of searches so far.
+    searches: u32,
+}
+
+impl<'a, 'w> SpectralSearch<'a, 'w> {
+    /// Returns a search from these starts of each spectrum. `passes` linearise, move simplices, and evaluate.
+    pub fn new(
+        passes: [&'a mut Pass; 3],
+        gpu: Option<&'a str>,
+        spectra: ReadySpectra<'a>,
+        starts: Vec<Starts>,
+        monitor: Monitor<'w>,
+    ) -> SpectralSearch<'a, 'w> {
+        let [linearise, simplex, evaluate] = passes;
+        let of_fit = starts.iter().enumerate().flat_map(|(s, own)| vec![s; own.len()]).collect();
+        SpectralSearch { linearise, simplex, evaluate, gpu, spectra, starts, monitor, of_fit, searches: 0 }
+    }
+
+    /// Returns one search per start: the start, clamped to its spectrum's bounds, and these, in the solver's units.
+    pub fn fits(&self) -> Vec<SearchFit> {
+        let ReadySpectra { model, spectra, .. } = self.spectra;
+        let mut fits = Vec::with_capacity(self.of_fit.len());
+        for (one, starts) in spectra.iter().zip(&self.starts) {
+            let bounds = model.parameters.iter().zip(&one.limits);
+            let (lower, upper): (Vec<f64>, Vec<f64>) =
+                bounds.map(|(p, limits)| (p.to_u(limits.lower), p.to_u(limits.upper))).unzip();
+            for start in starts {
+                let limited = start.iter().zip(lower.iter().zip(&upper));
+                let start = limited.map(|(u, (lower, upper))| u.clamp(*lower, *upper)).collect();
+                fits.push(SearchFit { start, lower: lower.clone(), upper: upper.clone(), rounding: 0.0, points: 0 });
+            }
+        }
+        fits
+    }
+}
+
+impl Machine for SpectralSearch<'_, '_> {
+    fn linearise(&mut self) -> Result<Vec<Outcome>> {
+        let mut all = self.linearise.evaluate(self.spectra, self.starts.clone())?.concat();
+        if !self.spectra.model.marginalise {
+            all.iter_mut().for_each(|outcome| outcome.ln_det = 0.0);
+        }
+        Ok(all)
+    }
+
+    fn search(&mut self, begins: Vec<Begin>) -> Result<Vec<Option<Outcome>>> {
+        let mut starts: Vec<Starts> = vec![Vec::new(); self.starts.len()];
+        let mut simplices: Vec<Vec<Option<FirstSimplex>>> = vec![Vec::new(); self.starts.len()];
+        let counts: Vec<usize> = begins.iter().map(|begin| self.of_fit[begin.fit]).collect();
+        for begin in begins {
+            let spectrum = self.of_fit[begin.fit];
+            starts[spectrum].push(begin.start);
+            simplices[spectrum].push(begin.simplex);
+        }
+        let (done, share) = if self.searches == 0 { (0.0, FIRST) } else { (FIRST, 0.0) };
+        self.searches += 1;
+        let lanes = self.simplex.population.lanes();
+        let members = starts.iter().map(Vec::len).sum::<usize>() * lanes;
+        let Monitor { cancel, progress } = &mut self.monitor;
+        let mut report = |left: usize| progress(done + share * (1.0 - left as f64 / members.max(1) as f64));
+        let mut queue = Waiting::new(&self.simplex.objective, self.spectra, starts);
+        queue.simplices = simplices;
+        queue.remaining = Some(MemberCount { lanes, report: &mut report });
+        pollster::block_on(stream(self.simplex.population.as_mut(), &mut queue, cancel))?;
+        let mut outcomes: Vec<_> = queue.finished.outcomes.into_iter().map(Vec::into_iter).collect();
+        Ok(counts.into_iter().map(|spectrum| outcomes[spectrum].next()).collect())
+    }
+
+    fn is_checked(&self) -> bool {
+        self.gpu.is_some()
+    }
+
+    fn agree(&self, fit: usize, told: Told, scale: &Outcome) -> Result<()> {
+        let Some(gpu) = self.gpu else { return Ok(()) };
+        let prepared = &self.spectra.spectra[self.of_fit[fit]].prepared;
+        // The objective is close to χ² at this point, because marginalisation adds little to it.
+        let at = Outcome { chi2: told.now.abs().min(scale.chi2 + scale.penalty), ..Outcome::default() };
+        compare_objectives(gpu, told.before, told.now, largest_difference(&at, prepared, 0.0))
+    }
+
+    fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>> {
+        let width = self.spectra.model.parameters.len().max(1);
+        let most = self.evaluate.population.capacity().min(MAX_POINTS);
+        let mut waiting: Vec<Starts> = vec![Vec::new(); self.starts.len()];
+        for asked in &points {
+            waiting[self.of_fit[asked.fit]].extend(asked.points.chunks_exact(width).map(<[f64]>::to_vec));
+        }
+        let mut values: Vec<Vec<f64>> = vec![Vec::new(); waiting.len()];
+        let marginalise = self.spectra.model.marginalise;
+        while waiting.iter().any(|own| !own.is_empty()) {
+            let some = waiting.iter_mut().map(|own| own.drain(..own.len().min(most)).collect()).collect();
+            for (values, outcomes) in values.iter_mut().zip(self.evaluate.evaluate(self.spectra, some)?) {
+                values.extend(outcomes.iter().map(|outcome| outcome.objective(marginalise)));
+            }
+        }
+        let mut values: Vec<_> = values.into_iter().map(Vec::into_iter).collect();
+        let own = |asked: &Points| values[self.of_fit[asked.fit]].by_ref().take(asked.points.len() / width).collect();
+        Ok(points.iter().map(own).collect())
+    }
+}
