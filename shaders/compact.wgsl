@@ -3,7 +3,7 @@
 //
 // One workgroup of 256 lanes, 256 members at a time. members (read-write), control (STATUS and GAVE_WAY by slot;
 // read-write: PAUSE), arguments (read-write: three numbers a stage, of which y and z are the host's). Twin of
-// src/cpu/compact.rs.
+// src/solver/round/compact.rs.
 //@use members
 
 var<workgroup> scan: array<u32, 256>;

@@ -3,7 +3,7 @@
 // some. A decision uses the numbers of a group after the same round, never another decision of this round.
 //
 // One active member an invocation. members, state, control (read-write: GAVE_WAY and PAUSE of the own slot; STATUS,
-// ROUNDS, REJECTIONS). f32. Twin of src/cpu/halve.rs.
+// ROUNDS, REJECTIONS). f32. Twin of src/solver/round/halve.rs.
 //@use members, state, packed
 
 // PARAMETERS as the compiler cannot know it: unrolled loops take software drivers seconds.

@@ -8,7 +8,7 @@
 // values, SPREAD_AT and the time before). f32. Constants of the settings: MAX_ROUNDS, FATOL, RELATIVE (by how much of
 // the lowest objective the vertices' may differ), UNIT and RELATIVE_UNIT (of COARSE_FATOL), SIZE, MAX_RESTARTS;
 // MARGINALISE 1 or 0; PENDING, the value of a vertex that is not known yet, and NO_VALUE, where the model is not
-// finite. Twin of src/cpu/simplex.rs.
+// finite. Twin of src/solver/round/simplex.rs.
 //@use math, members, state
 
 // PARAMETERS as the compiler cannot know it: unrolled loops take software drivers seconds.

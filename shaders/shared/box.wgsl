@@ -1,5 +1,5 @@
 // The damped step inside the box for step.wgsl: (A + S + mu diag A) delta = g, S = s s^T of secant.wgsl, bounds by an
-// active set (see docs/src/equations.md). Twin of src/cpu/step/damped.rs and system.rs.
+// active set (see docs/src/equations.md). Twin of src/solver/round/step/damped.rs and system.rs.
 //@use math, packed, solve, faces
 
 // PARAMETERS as the compiler cannot know it: unrolling every loop below takes software drivers seconds.

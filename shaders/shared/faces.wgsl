@@ -1,5 +1,5 @@
 // The way of a step through the box, from face to face: a primal active-set method (Nocedal & Wright 2006, algorithm
-// 16.3). For kernels that have box.wgsl's bindings. Twin of src/cpu/step/faces.rs.
+// 16.3). For kernels that have box.wgsl's bindings. Twin of src/solver/round/step/faces.rs.
 
 // Of each parameter the share of the way to the solution that lies inside the box; or, if it is held in vain, what it
 // would gain.

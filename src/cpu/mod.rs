@@ -1,12 +1,7 @@
-//! The CPU device, and the twins of the shaders that move a population: `step`, `halve`, `simplex`, `compact` and
-//! `whole`.
+//! The CPU device, and the twin of the shader that runs whole fits (`whole`).
 
-mod compact;
 mod device;
-mod halve;
 mod lanes;
-pub(crate) mod simplex;
-pub(crate) mod step;
 mod whole;
 
 pub use device::CpuDevice;

@@ -10,6 +10,7 @@ pub mod member;
 pub mod metric;
 mod objective;
 pub mod profile;
+pub(crate) mod round;
 mod rounds;
 pub mod search;
 mod settings;

@@ -23,7 +23,9 @@ fn no_kernel_is_an_orphan() {
     let files = stems("src/kernels", "rs");
     assert!(twins.is_subset(&files), "a kernel is a file: {twins:?}");
     // the kernels that move a population are no stages of a recording
-    twins.extend(stems("src/cpu", "rs").into_iter().filter(|stem| stem != "mod"));
+    for folder in ["src/solver/round", "src/cpu"] {
+        twins.extend(stems(folder, "rs").into_iter().filter(|stem| stem != "mod"));
+    }
     assert_eq!(shaders, twins);
     let compared = ROWS
         .iter()

@@ -3,10 +3,10 @@
 use std::sync::{MutexGuard, PoisonError};
 
 use super::CpuPopulation;
-use crate::cpu::simplex::{self, TrialPoint, Worth};
 use crate::math::Real;
 use crate::solver::NelderMead;
 use crate::solver::member::Member;
+use crate::solver::round::simplex::{self, TrialPoint, Worth};
 use crate::solver::simplex::{LANES, Simplex};
 
 impl<R: Real> CpuPopulation<R> {

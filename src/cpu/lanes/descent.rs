@@ -34,7 +34,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Computes each lane's damped step, going on along the bounds where it meets them (`cpu/step/damped.rs`).
+    /// Computes each lane's damped step, going on along the bounds where it meets them (`solver/round/step/damped.rs`).
     #[inline(always)]
     fn solve_in_box<S: Simd>(&mut self, simd: S) {
         match (self.lower.is_empty(), self.parameters) {

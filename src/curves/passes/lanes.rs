@@ -1,5 +1,5 @@
 //! Searches by simplices over curves of a formula on the CPU: the points of 64 simplices are evaluated side by side,
-//! one lane each, in f64, and `cpu/simplex.rs` moves each of them. For plain least squares without priors; other fits
+//! one lane each, in f64, and `solver/round/simplex.rs` moves each of them. For plain least squares without priors; other fits
 //! take the populations.
 
 use rayon::prelude::*;
@@ -9,10 +9,10 @@ use super::super::data::{Curve, Grid};
 use super::super::objective::CurveObjective;
 use super::super::watch::Watch;
 use super::simplices::{fits, not_begun};
-use crate::cpu::simplex::{TrialPoint, Worth, first_lanes, second_lane, simplex};
 use crate::error::Result;
 use crate::math::lanes::{LANES, Lanes};
 use crate::math::triangle::{packed_index, packed_length};
+use crate::solver::round::simplex::{TrialPoint, Worth, first_lanes, second_lane, simplex};
 use crate::solver::search::{Begin, Machine, Points, SearchFit, SearchSettings, search};
 use crate::solver::simplex::{LANES as TRIALS, Simplex};
 use crate::solver::whole::{LaneBlock, LaneGrid, LaneModel, MOST_PARAMETERS, MOST_POINTS};

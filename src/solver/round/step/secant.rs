@@ -64,8 +64,8 @@ fn between(member: &Member) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::buffers::Sums;
-    use crate::cpu::step::damped::solve;
-    use crate::cpu::step::{Rules, step};
+    use crate::solver::round::step::damped::solve;
+    use crate::solver::round::step::{Rules, step};
     use crate::solver::{LevenbergMarquardt, Status};
 
     const NORMAL: [f64; 3] = [4.0, 1.0, 2.0];

@@ -82,10 +82,10 @@ impl Way<'_> {
 #[cfg(test)]
 mod tests {
     use crate::buffers::Sums;
-    use crate::cpu::step::Rules;
-    use crate::cpu::step::damped::solve;
     use crate::math::triangle::{packed_index, packed_length};
     use crate::solver::member::Member;
+    use crate::solver::round::step::Rules;
+    use crate::solver::round::step::damped::solve;
     use crate::solver::{Bounds, LevenbergMarquardt};
 
     const COUNT: usize = 4;
