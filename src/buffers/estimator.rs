@@ -66,6 +66,21 @@ impl Estimator {
         }
     }
 
+    /// Returns whether the cost is the plain sum of squared residuals, for which there are shorter ways.
+    pub(crate) const fn is_least_squares(self) -> bool {
+        matches!(self, Estimator::LeastSquares)
+    }
+
+    /// Returns whether the model's value is the cost itself, so that there are no residuals.
+    pub(crate) const fn is_cost(self) -> bool {
+        matches!(self, Estimator::Cost)
+    }
+
+    /// Returns whether covariances are absolute: the scatter of counts is known, and a cost has none.
+    pub(crate) const fn has_absolute_errors(self) -> bool {
+        self.takes_counts() || self.is_cost()
+    }
+
     /// Returns whether a last step may be taken without evaluating its end. Poisson's likelihood may have no value
     /// there.
     pub(crate) const fn trusts_last_step(self) -> bool {

@@ -9,7 +9,6 @@ use super::lanes::{Block, Doubts, Model, Seat, Source, load, units as measure, u
 use crate::error::Result;
 use crate::math::Real;
 use crate::math::lanes::LANES;
-use crate::solver::Estimator;
 use crate::solver::whole::{AddUp, LaneModel, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel};
 
 /// Fits that one thread takes at a time.
@@ -61,7 +60,7 @@ fn fit_all<R: Real>(
     columns: &mut WholeColumns<'_>,
 ) {
     let shared_x: Vec<R> = if batch.own_grid { Vec::new() } else { batch.x.iter().map(|x| R::of(*x)).collect() };
-    let is_plain = whole.estimator == Estimator::LeastSquares && !batch.is_weighted() && !batch.own_grid;
+    let is_plain = whole.estimator.is_least_squares() && !batch.is_weighted() && !batch.own_grid;
     let model = Model { rows, sums: sums.as_ref().filter(|_| is_plain), shared_x: &shared_x };
     let count = whole.parameters;
     let parameters =
@@ -98,7 +97,7 @@ impl<R: Real> Scratch<R> {
         known.filter(|scratch| scratch.block.has_shape_of(batch)).unwrap_or_else(|| {
             let single = size_of::<R>() == 4;
             // what f32's rounding does is known of these
-            let plain = whole.estimator == Estimator::LeastSquares && whole.priors.is_empty();
+            let plain = whole.estimator.is_least_squares() && whole.priors.is_empty();
             let doubts = (single && plain).then(|| Doubts::new(whole, batch));
             Scratch { block: Block::new(whole, batch, !single || plain), doubts, units: Vec::new() }
         })

@@ -5,7 +5,6 @@
 
 use super::data::Curve;
 use super::polish::Problem;
-use crate::solver::Estimator;
 
 /// Ratio of model to data at the start above which the model is out of scale.
 const FAR: f64 = 1e4;
@@ -51,7 +50,7 @@ fn linear_start(problem: &Problem) -> Option<Vec<f64>> {
     let Problem { model, curve, estimator, .. } = problem;
     let free = curve.free();
     let linear: Vec<usize> = model.formula()?.linear().iter().copied().filter(|p| free.contains(p)).collect();
-    if linear.is_empty() || *estimator != Estimator::LeastSquares {
+    if linear.is_empty() || !estimator.is_least_squares() {
         return None;
     }
     let (length, data) = norms(curve, &problem.model_rows(false, &curve.start, &curve.scale)?);

@@ -164,7 +164,7 @@ impl<'a> Curves<'a> {
     /// Returns [`Error::Usage`] if there are sigmas and the estimator is Poisson's, for which they have no meaning.
     pub(super) fn check_estimator(&self, estimator: Estimator) -> Result<()> {
         let message = "sigma: it has no meaning for counts (Poisson): leave it out, and mask what must not count";
-        let meaningless = estimator == Estimator::Poisson && self.sigma.is_some();
+        let meaningless = estimator.takes_counts() && self.sigma.is_some();
         if meaningless { Err(Error::Usage(message.into())) } else { Ok(()) }
     }
 }
@@ -273,7 +273,7 @@ impl Curves<'_> {
         }
         let free = curve.free();
         let priors = free.iter().filter(|&&p| settings.priors[p].is_some()).count();
-        if free.len() > curve.used + priors && settings.estimator != Estimator::Cost {
+        if free.len() > curve.used + priors && !settings.estimator.is_cost() {
             let (used, free) = (curve.used, free.len());
             let priors = if priors > 0 { format!(" and {priors} priors") } else { String::new() };
             return Err(format!("underdetermined: {used} points{priors} for {free} free parameters"));
@@ -323,7 +323,7 @@ impl Curve {
             if !self.y[j].is_finite() {
                 return Err(format!("non_finite_input: y is {} at point {j}", self.y[j]));
             }
-            if settings.estimator == Estimator::Poisson && self.y[j] < 0.0 {
+            if settings.estimator.takes_counts() && self.y[j] < 0.0 {
                 return Err(format!("bad_count: y is {} at point {j}", self.y[j]));
             }
             self.weight[j] = 1.0 / sigma;
@@ -338,7 +338,7 @@ impl Curve {
         }
         // a likelihood that only grows as the model goes to 0 has no optimum
         let counted = self.y.iter().zip(&self.weight).any(|(y, weight)| *weight > 0.0 && *y > 0.0);
-        if settings.estimator == Estimator::Poisson && !counted {
+        if settings.estimator.takes_counts() && !counted {
             return Err("no_counts: every count is 0".into());
         }
         Ok(())

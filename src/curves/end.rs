@@ -4,7 +4,7 @@ use super::plateau::{LEAST_GAIN, Neighbourhood};
 use super::polish::{Problem, Rows};
 use super::result::{CurveFit, message};
 use super::{CurveRun, CurveSolver};
-use crate::solver::{Estimator, Status};
+use crate::solver::Status;
 
 /// Most descents from a point where a fit did not converge.
 const DESCENTS: usize = 20;
@@ -28,7 +28,7 @@ impl CurveRun {
         }
         let (evaluations, near) = if self.polish { problem.refine(&mut fit.parameters, rows) } else { (0, true) };
         // f32 ended elsewhere: for the host to fit again
-        let elsewhere = !near && in_f32 && self.estimator == Estimator::LeastSquares;
+        let elsewhere = !near && in_f32 && self.estimator.is_least_squares();
         if elsewhere || !problem.is_stationary(rows, &fit.parameters, !self.polish) {
             fit.status = Status::Stalled;
             fit.message = message(fit.status).into();

@@ -10,7 +10,7 @@ use super::watch::Watch;
 use super::{begin, units};
 use crate::device::Device;
 use crate::error::Result;
-use crate::solver::{Estimator, Outcome, Status};
+use crate::solver::{Outcome, Status};
 
 impl CurveRun {
     /// Fits all curves and returns one result per curve, with another attempt if the device fails.
@@ -138,7 +138,7 @@ impl CurveRun {
     /// Sets the point where a curve's fit begins, the units of its parameters and the factor on its weighted residuals.
     fn measure(&self, curve: &mut Curve) {
         // data say nothing of the parameters of a cost
-        if self.estimator == Estimator::Cost {
+        if self.estimator.is_cost() {
             return;
         }
         if let Some((begin, scale)) = begin::prepare(&self.problem(curve), self.round()) {

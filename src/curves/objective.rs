@@ -116,11 +116,11 @@ impl Objective for CurveObjective {
         let values = record.buffer("model", Scope::Member, Kind::Float, rows * points);
         let columns = (0..rows - 1).collect();
         let Code { name, wgsl, table, rust } = model.code(!self.values_only, failures.clone());
-        let sums = match *estimator {
-            Estimator::LeastSquares => {
-                Stage::Normal(Normal { model: values, pixels: points, columns, data, weight, continuum: None })
-            }
-            estimator => Stage::Estimate(Estimate { estimator, model: values, pixels: points, columns, data, weight }),
+        let (estimator, pixels) = (*estimator, points);
+        let sums = if estimator.is_least_squares() {
+            Stage::Normal(Normal { model: values, pixels, columns, data, weight, continuum: None })
+        } else {
+            Stage::Estimate(Estimate { estimator, model: values, pixels, columns, data, weight })
         };
         record.stages = vec![
             Stage::Prior(recording::Prior::NONE),

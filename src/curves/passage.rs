@@ -25,7 +25,7 @@ use crate::formula::{Elementary, Formula};
 use crate::solver::whole::{
     AddUp, GaussianPrior, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel, unit,
 };
-use crate::solver::{Device as _, Estimator, LevenbergMarquardt, Status};
+use crate::solver::{Device as _, LevenbergMarquardt, Status};
 
 /// Number of fits that go to a GPU together.
 const CHUNK: usize = 1 << 16;
@@ -155,7 +155,7 @@ impl<'a> Passage<'a> {
 
     /// Returns the factor, at most 1, on `ftol` in exact fits: a few rounds more cost less here than in the polish.
     fn finest(&self) -> f64 {
-        let quick = self.fitter.estimator == Estimator::LeastSquares;
+        let quick = self.fitter.estimator.is_least_squares();
         if self.fitter.polish && quick { FINEST } else { 1.0 }
     }
 
@@ -315,7 +315,7 @@ impl<'a> Passage<'a> {
             false => (0..batch.x.len()).filter(|&i| !batch.x[i].is_finite()).map(|i| i % points).collect(),
         };
         let own = batch.mask.is_some() || batch.sigma.is_some() || batch.own_grid || batch.bounds.is_some();
-        let alike = !own && self.fitter.estimator != Estimator::Poisson && bad_x.is_empty() && p <= points;
+        let alike = !own && !self.fitter.estimator.takes_counts() && bad_x.is_empty() && p <= points;
         columns.rounds.fill(0);
         columns.parameters.copy_from_slice(batch.starts);
         // what was here before may be another fit's; a number would say that f32 has left it
@@ -350,7 +350,7 @@ impl<'a> Passage<'a> {
         let counts = |j: usize| batch.mask.is_none_or(|mask| !mask[k * points + j]);
         let y = &batch.y[k * points..(k + 1) * points];
         let starts = &batch.starts[k * p..(k + 1) * p];
-        let counted = self.fitter.estimator == Estimator::Poisson;
+        let counted = self.fitter.estimator.takes_counts();
         let mut good = all_finite || y.iter().enumerate().all(|(j, y)| y.is_finite() || !counts(j));
         good &= !counted || y.iter().enumerate().all(|(j, y)| *y >= 0.0 || !counts(j));
         // of nothing at all there is no optimum

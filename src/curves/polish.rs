@@ -158,7 +158,7 @@ impl Problem<'_> {
             DMatrix::from_fn(rows, count, entry)
         };
         let jacobian = by(|share| share.slope);
-        let expected = (self.estimator != Estimator::LeastSquares).then(|| by(|share| share.expected_slope));
+        let expected = (!self.estimator.is_least_squares()).then(|| by(|share| share.expected_slope));
         let chi2: f64 = shares.iter().map(|share| share.cost).sum();
         let penalty = residual.rows(used.len(), priors.len()).norm_squared();
         let gradient: Vec<f64> = jacobian.tr_mul(&residual).iter().copied().collect();

@@ -5,7 +5,6 @@ use std::fmt::{self, Write};
 use super::data::Prior;
 use super::fitter::Named;
 use super::{CurveFit, CurveFitter};
-use crate::solver::Estimator;
 use crate::solver::Solver;
 
 /// Correlations below this are not reported.
@@ -74,10 +73,7 @@ impl CurveFitter {
             Solver::LevenbergMarquardt(_) | Solver::LevenbergMarquardtThenNelderMead(..) => "Levenberg-Marquardt",
             Solver::NelderMead(_) => "Nelder-Mead",
         };
-        match self.estimator {
-            Estimator::LeastSquares => solver.to_owned(),
-            other => format!("{solver}, {other:?}"),
-        }
+        if self.estimator.is_least_squares() { solver.to_owned() } else { format!("{solver}, {:?}", self.estimator) }
     }
 
     /// Returns the text for parameter `p`: its value, error and start, or that it is fixed, or the expression that it

@@ -94,7 +94,7 @@ impl CurveFit {
         let (n, k) = (self.points as f64, free as f64);
         // of 0 as lmfit has it
         let each = f64::max(self.chi2 / n, 1e-250);
-        let likelihood = if estimator == Estimator::Poisson { self.chi2 } else { n * each.ln() };
+        let likelihood = if estimator.takes_counts() { self.chi2 } else { n * each.ln() };
         (self.aic, self.bic) = (likelihood + 2.0 * k, likelihood + k * n.ln());
     }
 }
@@ -146,7 +146,7 @@ impl CurveRun {
     pub(super) fn finish(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         let fit = match outcome.status {
             None | Some(Status::Interrupted) => self.interrupted(curve, outcome),
-            Some(_) if self.estimator == Estimator::Cost => self.finish_cost(curve, outcome),
+            Some(_) if self.estimator.is_cost() => self.finish_cost(curve, outcome),
             Some(_) => sound::curve(self.refined(curve, outcome)),
         };
         self.with_failure(curve, fit)
@@ -306,7 +306,7 @@ impl CurveRun {
             };
             return format!("{what} is not finite at the start: {} at point {}", rows[i], i % points);
         }
-        let counted = self.estimator == Estimator::Poisson;
+        let counted = self.estimator.takes_counts();
         if let Some(j) = found(&|i| counted && i < points && rows[i] <= 0.0) {
             return format!("the model is not positive at the start: {} at point {j}", rows[j]);
         }

@@ -83,10 +83,9 @@ impl CurveRun {
         }
     }
 
-    /// Returns whether covariances are multiplied by χ²/dof: unless sigma is absolute, or the estimator is for counts
-    /// or a cost. The scatter of counts is known, and a cost has none.
+    /// Returns whether covariances are multiplied by χ²/dof: unless sigma is absolute, or the estimator's errors are.
     pub(super) fn is_scaled(&self) -> bool {
-        !self.absolute_sigma && !matches!(self.estimator, Estimator::Poisson | Estimator::Cost)
+        !self.absolute_sigma && !self.estimator.has_absolute_errors()
     }
 
     /// Returns index and prior of each parameter that has a prior and is not fixed.
@@ -115,7 +114,7 @@ impl CurveRun {
     /// nothing is added to them.
     pub(super) fn may_gain(&self) -> bool {
         let relative = matches!(self.solver, CurveSolver::Lm(_)) || self.is_scaled();
-        relative && self.estimator == Estimator::LeastSquares && self.priors.iter().all(Option::is_none)
+        relative && self.estimator.is_least_squares() && self.priors.iter().all(Option::is_none)
     }
 
     /// Returns names, bounds, priors and estimator as each curve's data are checked and made ready with them.

@@ -116,12 +116,12 @@ impl CurveFitter {
     /// Sets the run's estimator if the model is a cost, and adds faults where model, estimator and solver do not agree.
     fn set_cost(&self, run: &mut CurveRun, faults: &mut Faults, own_solver: bool) {
         if !self.model.is_cost() {
-            if self.estimator == Estimator::Cost {
+            if self.estimator.is_cost() {
                 faults.add("estimator", "the model is no cost: make one with Closure::cost");
             }
             return;
         }
-        if self.estimator != Estimator::LeastSquares {
+        if !self.estimator.is_least_squares() {
             faults.add("estimator", "a cost is minimised as it is: leave the estimator out");
         }
         if own_solver && matches!(run.solver, CurveSolver::Lm(_)) {

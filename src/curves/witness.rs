@@ -15,7 +15,7 @@ use super::{CurveRun, CurveSolver};
 use crate::error::{Error, Result};
 use crate::math::triangle::packed_index;
 use crate::solver::search::Told;
-use crate::solver::{Estimator, Outcome, Status};
+use crate::solver::{Outcome, Status};
 
 /// Number of fits that are checked, out of those that come from a device together.
 const FEW: usize = 8;
@@ -92,7 +92,7 @@ impl CurveRun {
     /// times their derivatives, which is `conditioned`.
     fn squared_terms(&self, curve: &Curve, conditioned: f64) -> f64 {
         // the error of a count is its root
-        let is_counted = self.estimator == Estimator::Poisson;
+        let is_counted = self.estimator.takes_counts();
         let square = |weighted: f64| if is_counted { weighted } else { weighted.powi(2) };
         let data: f64 = curve.y.iter().zip(&curve.weight).map(|(y, weight)| square(weight * y)).sum();
         (1 + curve.start.len()) as f64 * (data + conditioned)

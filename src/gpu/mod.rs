@@ -44,7 +44,7 @@ use crate::kernels::product::TILES;
 use crate::kernels::shader::MAX_MEMBERS;
 use crate::recording::Recording;
 use crate::solver::whole::{Whole, WholeFits, WholeModel};
-use crate::solver::{Device, Estimator, Method, Population};
+use crate::solver::{Device, Method, Population};
 use adapter::Choice;
 pub use adapter::{AdapterDescription, adapters};
 use context::{Context, Options};
@@ -262,7 +262,7 @@ impl Device for GpuDevice {
 
     fn whole(&self, whole: Whole) -> Result<Option<Box<dyn WholeFits>>> {
         // f64 has no functions in WGSL; what it does not take whole the CPU does
-        let plain = whole.estimator == Estimator::LeastSquares && whole.priors.is_empty();
+        let plain = whole.estimator.is_least_squares() && whole.priors.is_empty();
         let tiny = whole.parameters <= whole::MOST_PARAMETERS && whole.points <= whole::MOST_POINTS;
         let known = plain && tiny && matches!(whole.model, WholeModel::Single(..));
         Ok(known.then(|| Box::new(whole::GpuWhole::new(self.context(), whole)) as Box<dyn WholeFits>))

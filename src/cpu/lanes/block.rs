@@ -8,7 +8,6 @@ use super::solve::Factors;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes};
 use crate::math::triangle::{packed_index, packed_length};
-use crate::solver::Estimator;
 use crate::solver::whole::{AddUp, GaussianPrior, LaneBlock, LaneGrid, LaneModel, LaneSum, Whole, WholeBatch};
 
 /// Most points whose rows are in the cache at a time.
@@ -204,7 +203,7 @@ impl<R: Real> Block<R> {
             let rows = &mut self.rows[..points.len() * stride];
             let parameters = if expected { &self.accepted[..] } else { &self.trial };
             let registers = &mut self.registers;
-            let y = if whole.estimator == Estimator::LeastSquares { &self.y[..] } else { &[] };
+            let y = if whole.estimator.is_least_squares() { &self.y[..] } else { &[] };
             (model.rows)(LaneBlock {
                 points: points.clone(),
                 of_points: self.points,
@@ -217,10 +216,10 @@ impl<R: Real> Block<R> {
             });
             let (y, weight) = (&self.y[points.clone()], self.weight.get(points.clone()).unwrap_or(&[]));
             Shares { estimator: whole.estimator, expected, y, weight, rows, cost: &mut cost }.run();
-            let ones = whole.ends_in_ones && self.weight.is_empty() && whole.estimator == Estimator::LeastSquares;
+            let ones = whole.ends_in_ones && self.weight.is_empty() && whole.estimator.is_least_squares();
             Gram { rows, stride, sums: &mut self.trial_sums, fresh: first == 0, ones }.run();
         }
-        if whole.estimator != Estimator::LeastSquares {
+        if !whole.estimator.is_least_squares() {
             self.trial_sums[0] = cost;
         }
         self.add_priors(&whole.priors, expected);
@@ -242,7 +241,7 @@ impl<R: Real> Block<R> {
 
     /// Writes the variances of parameters inside their bounds, the diagonal of the inverse normal matrix, into `delta`.
     pub fn variances(&mut self, whole: &Whole, model: &Model<'_, R>) {
-        let expected = whole.estimator != Estimator::LeastSquares;
+        let expected = !whole.estimator.is_least_squares();
         if expected {
             // nobody reads a trial's sums any more
             self.sum(whole, model, true);

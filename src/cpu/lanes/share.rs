@@ -77,9 +77,6 @@ impl<R: Real> WithSimd for Shares<'_, R> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        match self.estimator {
-            Estimator::LeastSquares => self.least_squares(),
-            _ => self.others(),
-        }
+        if self.estimator.is_least_squares() { self.least_squares() } else { self.others() }
     }
 }

@@ -9,9 +9,9 @@ use super::block::{Block, RUNNING, gradient, normal};
 use super::few::Promises;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes};
+use crate::solver::Status;
 use crate::solver::thresholds::{BEST_CONTRACTION, PATIENCE};
 use crate::solver::whole::Whole;
-use crate::solver::{Estimator, Status};
 
 /// [`BEST_CONTRACTION`] where nothing is to follow that would make good what luck promised: fits that end in f32.
 const LAST_CONTRACTION: f64 = 0.02;
@@ -111,12 +111,12 @@ impl<R: Real> Block<R> {
         let best = R::of(if self.ends && size_of::<R>() == 4 { LAST_CONTRACTION } else { BEST_CONTRACTION });
         // reweighted least squares converge at a constant rate, others where the noise is as large as the model: all
         // steps to come count, not the next one alone
-        let together = R::of(match whole.estimator {
-            Estimator::LeastSquares if continued => 1e30,
-            Estimator::LeastSquares => TOGETHER,
-            _ => 1.0,
+        let together = R::of(match (whole.estimator.is_least_squares(), continued) {
+            (true, true) => 1e30,
+            (true, false) => TOGETHER,
+            (false, _) => 1.0,
         });
-        let trusts = whole.estimator != Estimator::Poisson;
+        let trusts = whole.estimator.trusts_last_step();
         let (undamped, running) = (R::of(rounding.undamped), R::of(RUNNING));
         let patience = R::of(PATIENCE.into());
         let (most, stalled) = (R::of(settings.max_rounds.into()), R::of(settings.max_rejections.into()));

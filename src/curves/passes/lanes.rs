@@ -16,7 +16,7 @@ use crate::solver::round::simplex::{TrialPoint, Worth, first_lanes, second_lane,
 use crate::solver::search::{Begin, Machine, Points, SearchFit, SearchSettings, search};
 use crate::solver::simplex::{LANES as TRIALS, Simplex};
 use crate::solver::whole::{LaneBlock, LaneGrid, LaneModel, MOST_PARAMETERS, MOST_POINTS};
-use crate::solver::{Estimator, Outcome, Status};
+use crate::solver::{Outcome, Status};
 
 /// Number of fits that one thread takes at a time.
 const TASK: usize = 256;
@@ -40,7 +40,7 @@ impl LaneSearches {
     pub fn new(fitter: &CurveRun, grid: Grid, points: usize, settings: SearchSettings) -> Option<LaneSearches> {
         let formula = fitter.model.formula().filter(|_| !fitter.device.inner.runs_wgsl())?;
         let is_tiny = fitter.held.len() <= MOST_PARAMETERS && points <= MOST_POINTS;
-        let is_plain = fitter.estimator == Estimator::LeastSquares && fitter.priors.iter().all(Option::is_none);
+        let is_plain = fitter.estimator.is_least_squares() && fitter.priors.iter().all(Option::is_none);
         let suits = is_tiny && is_plain;
         suits.then(|| LaneSearches { model: formula.lanes(), grid, points, settings })
     }

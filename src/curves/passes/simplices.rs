@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::math::Real;
 use crate::math::triangle::packed_length;
 use crate::solver::search::{Begin, Machine, Points, SearchFit, SearchSettings, Told, search};
-use crate::solver::{Batch, Estimator, Outcome, Population, Status, linearise, optimise};
+use crate::solver::{Batch, Outcome, Population, Status, linearise, optimise};
 
 /// The populations of searches by simplices.
 pub(super) struct SimplexPasses {
@@ -50,7 +50,7 @@ impl CurveSearch<'_> {
 impl Machine for CurveSearch<'_> {
     fn linearise(&mut self) -> Result<Vec<Outcome>> {
         // a cost has no normal matrix
-        if self.fitter.estimator == Estimator::Cost {
+        if self.fitter.estimator.is_cost() {
             return Ok(vec![Outcome::default(); self.curves.len()]);
         }
         let mut all = pollster::block_on(linearise(self.passes.linearise.as_mut(), self.batch))?;
