@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::Format;
 use super::medium::is_air;
 use super::single::{Single, stem};
 use crate::error::Result;
@@ -24,34 +25,42 @@ const SORTED: usize = 80;
 /// (0 to 7), SIG_SKYLINE (12), NOT_ENOUGH_PSF (14).
 const BAD: i64 = 0xff | 1 << 12 | 1 << 14;
 
-/// Kind of APOGEE file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ApogeeKind {
-    Star,
-    Visit,
-}
+pub(super) const STAR: Format = Format {
+    name: "an APOGEE apStar",
+    selects_rows: false,
+    matches: |fits| has_images(fits, FLUX) && is_log_uniform(fits),
+    open: |fits, _| Ok(Box::new(StarReader::open(fits)?)),
+};
 
-impl ApogeeKind {
-    /// Returns `Star` for an apStar and `Visit` for an apVisit file, judged by its images; `None` if it is neither.
-    pub fn of(fits: &Fits) -> Option<ApogeeKind> {
-        let shape = |k: usize| match fits.hdus.get(k).map(|hdu| &hdu.kind) {
-            Some(Kind::Image(image)) => Some(image.shape.as_slice()),
-            _ => None,
-        };
-        let flux = shape(FLUX).filter(|flux| (1..=2).contains(&flux.len()))?;
-        if shape(ERROR) != Some(flux) || shape(MASK) != Some(flux) {
-            return None;
-        }
-        let header = fits.header(FLUX).ok()?;
-        if header.float("CRVAL1").is_some() && header.float("CDELT1").is_some_and(|step| step > 0.0 && step < 0.01) {
-            return Some(ApogeeKind::Star);
-        }
-        (flux.first() == Some(&CHIPS) && shape(WAVELENGTH) == Some(flux)).then_some(ApogeeKind::Visit)
+pub(super) const VISIT: Format = Format {
+    name: "an APOGEE apVisit",
+    selects_rows: false,
+    matches: |fits| has_images(fits, WAVELENGTH) && shape(fits, FLUX).is_some_and(|flux| flux.first() == Some(&CHIPS)),
+    open: |fits, _| Ok(Box::new(open_visit(fits)?)),
+};
+
+/// Returns the shape of an HDU; `None` if it is no image.
+fn shape(fits: &Fits, index: usize) -> Option<&[usize]> {
+    match fits.hdus.get(index).map(|hdu| &hdu.kind) {
+        Some(Kind::Image(image)) => Some(image.shape.as_slice()),
+        _ => None,
     }
 }
 
+/// Returns whether flux, error, mask and the HDU `other` are images of one shape, of one or two dimensions.
+fn has_images(fits: &Fits, other: usize) -> bool {
+    let flux = shape(fits, FLUX).filter(|flux| (1..=2).contains(&flux.len()));
+    flux.is_some() && [ERROR, MASK, other].iter().all(|index| shape(fits, *index) == flux)
+}
+
+/// Returns whether the header of the flux has a wavelength grid that is uniform in log₁₀ λ.
+fn is_log_uniform(fits: &Fits) -> bool {
+    let Ok(header) = fits.header(FLUX) else { return false };
+    header.float("CRVAL1").is_some() && header.float("CDELT1").is_some_and(|step| step > 0.0 && step < 0.01)
+}
+
 /// Yields an apStar's rows: the combined spectrum, the one combined with global weights, the visits.
-pub(super) struct StarReader {
+struct StarReader {
     fits: Fits,
     file: Arc<str>,
     star: String,
@@ -140,7 +149,7 @@ impl SpectraReader for StarReader {
 /// Reads the one spectrum of an apVisit file, its chips sorted by wavelength and converted to vacuum (Å). Its chips are
 /// stored from red to blue, each descending in wavelength: here they are put in ascending order and make one arm with
 /// gaps.
-pub(super) fn open_visit(mut fits: Fits) -> Result<Single> {
+fn open_visit(mut fits: Fits) -> Result<Single> {
     let chip = fits.image(FLUX)?.shape.get(1).copied().unwrap_or(0);
     if chip == 0 {
         return Err(fits.fault(FLUX, "has no pixels"));

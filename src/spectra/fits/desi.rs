@@ -4,9 +4,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::Selection;
 use super::columns::Passed;
 use super::desi_arm::Arm;
+use super::{Format, Selection};
 use crate::error::{Error, Result};
 use crate::io::fits::hdu::Fits;
 use crate::spectra::{Column, ColumnValues, Ids, Spectra, SpectraReader};
@@ -26,6 +26,13 @@ pub(super) struct DesiReader {
     next: usize,
     notes: Vec<String>,
 }
+
+pub(super) const FORMAT: Format = Format {
+    name: "a DESI coadd (FIBERMAP, B_FLUX, …)",
+    selects_rows: true,
+    matches: DesiReader::matches,
+    open: |fits, selection| Ok(Box::new(DesiReader::open(fits, selection)?)),
+};
 
 impl DesiReader {
     /// Returns whether a file has DESI's layout: an HDU FIBERMAP and one whose name ends in `_FLUX`.

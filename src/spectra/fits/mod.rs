@@ -20,30 +20,35 @@ use std::path::Path;
 use super::reader::SpectraReader;
 use crate::error::{Error, Result};
 use crate::io::fits::hdu::Fits;
-use apogee::{ApogeeKind, StarReader};
-use desi::DesiReader;
 pub(crate) use plain::FitsTables;
 pub use select::Selection;
 
-/// Opens a DESI, SDSS or APOGEE file of spectra (FITS, gzipped or not), told apart by its HDUs.
+/// A survey's layout of FITS files. A new one is a file here, its module and its line in [`FORMATS`].
+struct Format {
+    /// Name and HDUs, for messages.
+    name: &'static str,
+    /// Whether spectra can be selected from such files.
+    selects_rows: bool,
+    /// Returns whether a file has this layout.
+    matches: fn(&Fits) -> bool,
+    open: fn(Fits, &Selection) -> Result<Box<dyn SpectraReader>>,
+}
+
+/// All layouts, in the order in which they are tried.
+const FORMATS: [Format; 4] = [desi::FORMAT, sdss::FORMAT, apogee::STAR, apogee::VISIT];
+
+/// Opens a file of spectra (FITS, gzipped or not) of one of the known layouts, told apart by its HDUs.
 pub(super) fn open(path: &Path, selection: &Selection) -> Result<Box<dyn SpectraReader>> {
     let fits = Fits::open(path)?;
-    if DesiReader::matches(&fits) {
-        return Ok(Box::new(DesiReader::open(fits, selection)?));
+    let Some(format) = FORMATS.iter().find(|format| (format.matches)(&fits)) else {
+        let names = FORMATS.map(|format| format.name).join(", ");
+        let hdus: Vec<String> = fits.hdus.iter().map(|hdu| hdu.label()).collect();
+        return Err(Error::format(path, format!("not {names}; it has {}", hdus.join(", "))));
+    };
+    if !format.selects_rows {
+        selection.refuse_rows(path)?;
     }
-    selection.refuse_rows(path)?;
-    if sdss::matches(&fits) {
-        return Ok(Box::new(sdss::open(fits)?));
-    }
-    match ApogeeKind::of(&fits) {
-        Some(ApogeeKind::Star) => Ok(Box::new(StarReader::open(fits)?)),
-        Some(ApogeeKind::Visit) => Ok(Box::new(apogee::open_visit(fits)?)),
-        None => {
-            let names: Vec<String> = fits.hdus.iter().map(|hdu| hdu.label()).collect();
-            let message = "not a DESI coadd (FIBERMAP, B_FLUX, …), an SDSS spec (COADD), an APOGEE apStar or apVisit";
-            Err(Error::format(path, format!("{message}; it has {}", names.join(", "))))
-        }
-    }
+    (format.open)(fits, selection)
 }
 
 impl Fits {

@@ -1,5 +1,6 @@
 //! SDSS' spec files, full and lite: one spectrum as a table COADD, its properties in SPECOBJ (SPALL in eBOSS).
 
+use super::Format;
 use super::columns::Passed;
 use super::medium::is_air;
 use super::single::{self, Single};
@@ -10,10 +11,13 @@ use crate::spectra::{ArmSpectra, ColumnValues, Ids, Spectra, Wavelength, air};
 /// Bytes that a pixel takes beside its cells: as f64, and what is handed out.
 const PIXEL: usize = 80;
 
-/// Returns whether a file has SDSS' layout: a table with the columns flux, loglam and ivar.
-pub(super) fn matches(fits: &Fits) -> bool {
-    coadd(fits).is_some()
-}
+/// SDSS' `spec` files: a table with the columns flux, loglam and ivar.
+pub(super) const FORMAT: Format = Format {
+    name: "an SDSS spec (COADD)",
+    selects_rows: false,
+    matches: |fits| coadd(fits).is_some(),
+    open: |fits, _| Ok(Box::new(open(fits)?)),
+};
 
 /// Returns the position of the first table with the columns flux, loglam and ivar; `None` if there is none.
 fn coadd(fits: &Fits) -> Option<usize> {
@@ -25,7 +29,7 @@ fn coadd(fits: &Fits) -> Option<usize> {
 
 /// Reads the one spectrum of an SDSS `spec` file, its wavelengths converted from log₁₀ λ to Å in vacuum. Pixels with
 /// any bit of `and_mask` are masked: bad in every exposure.
-pub(super) fn open(mut fits: Fits) -> Result<Single> {
+fn open(mut fits: Fits) -> Result<Single> {
     let index = coadd(&fits).ok_or_else(|| Error::format(&fits.path, "no table with flux, loglam and ivar"))?;
     let mut notes = Vec::new();
     fits.take(fits.table(index)?.rows, PIXEL)?;
