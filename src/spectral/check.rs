@@ -1,14 +1,14 @@
 //! Comparison of the model's derivatives with differences of its values, in f64.
 
-use super::SpectralFitter;
-use super::inspect::{InspectedArm, ModelPoint};
-use super::run::Run;
 use crate::curve_model::{DerivativeCheck, compare_row, is_worse};
 use crate::error::Result;
 use crate::first_guess::FirstGuess;
 use crate::model::{LineSpread, ModelParameter};
 use crate::recording::Precision;
 use crate::spectra::{Resolution, Spectra};
+use crate::spectral::SpectralFitter;
+use crate::spectral::inspect::{InspectedArm, ModelPoint};
+use crate::spectral::run::Run;
 
 /// Number of points of the first guess that are checked.
 const POINTS: usize = 3;

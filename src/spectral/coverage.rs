@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use super::SpectralFitter;
-use super::assemble::{matched, missing};
-use super::limits::Tables;
 use crate::error::Result;
 use crate::model::{ModelArm, Sampling};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
+use crate::spectral::SpectralFitter;
+use crate::spectral::input::assemble::{matched, missing};
+use crate::spectral::input::limits::Tables;
 
 /// Wavelengths of one arm: those of the spectra, those of the model, and those that a fit uses. Ranges are in Å.
 #[derive(Clone, Debug, PartialEq)]

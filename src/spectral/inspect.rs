@@ -4,10 +4,6 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::assemble::{assemble, matched, prepare_one};
-use super::layout::{layout, layout_for};
-use super::ready::{ReadySpectra, ReadySpectrum};
-use super::run::Run;
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::first_guess::Start;
@@ -15,6 +11,10 @@ use crate::model::{Fault, Limits, Prepared, PreparedArm, Sampling, SpectralModel
 use crate::recording::Precision;
 use crate::solver::{Device, LevenbergMarquardt, Method, Objective};
 use crate::spectra::Spectra;
+use crate::spectral::input::assemble::{assemble, matched, prepare_one};
+use crate::spectral::input::layout::{layout, layout_for};
+use crate::spectral::input::ready::{ReadySpectra, ReadySpectrum};
+use crate::spectral::run::Run;
 
 /// A spectrum, and the parameters at which its model is evaluated.
 #[derive(Clone, Copy)]

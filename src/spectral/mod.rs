@@ -1,42 +1,16 @@
 //! Fits of spectra: what joins spectra, model, solver and device.
 
-mod again;
-mod assemble;
-mod blank;
-mod canary;
 mod check;
 mod coverage;
-mod finish;
-mod fold;
-mod given;
+mod input;
 mod inspect;
-mod journal;
-mod layout;
-mod limits;
-mod moments;
-mod negative_flux;
-mod pass;
 mod picture;
-mod poor;
-mod posterior;
-mod profile;
-pub(crate) mod quantity;
-mod ready;
-mod rest;
-mod rough;
-mod row;
+pub(crate) mod rows;
 mod run;
-mod shared;
-mod simplices;
-mod solve;
-mod sound;
-mod stages;
-mod summary;
-mod table;
+mod search;
+mod stream;
 mod task;
 mod values;
-mod waiting;
-mod workers;
 
 use std::sync::Arc;
 
@@ -49,16 +23,16 @@ use crate::recording::Precision;
 use crate::solver::{LevenbergMarquardt, MOST_STARTS, Solver};
 use crate::spectra::{Spectra, SpectraReader};
 pub use coverage::ArmCoverage;
-use finish::Finish;
-pub use journal::Journal;
-pub use moments::VelocityPosterior;
 pub use picture::ArmFit;
-pub use profile::{DeviceProfile, DeviceStage, HostStage, Profile, Rounds};
-pub use row::{FitRow, Id};
+use rows::finish::Finish;
+pub use rows::row::{FitRow, Id};
+pub use rows::table::{FitTable, Sink};
 use run::Run;
-use shared::Shared;
-pub use summary::{DeviceRows, Summary};
-pub use table::{FitTable, Sink};
+pub use search::moments::VelocityPosterior;
+use search::shared::Shared;
+pub use stream::journal::Journal;
+pub use stream::profile::{DeviceProfile, DeviceStage, HostStage, Profile, Rounds};
+pub use stream::summary::{DeviceRows, Summary};
 
 /// Approximate number of starts per spectrum if the user sets none. Populations are made for so many.
 const USUAL_STARTS: usize = 2;
@@ -325,7 +299,7 @@ impl SpectralFitter {
         sink: &mut dyn Sink,
         control: &Control,
     ) -> Result<Summary> {
-        workers::stream(self, source, sink, control, None)
+        stream::workers::stream(self, source, sink, control, None)
     }
 
     /// Fits batches like [`fit_stream`](SpectralFitter::fit_stream), and keeps their rows in a journal as soon as they
@@ -341,7 +315,7 @@ impl SpectralFitter {
         control: &Control,
         journal: &mut Journal,
     ) -> Result<Summary> {
-        workers::stream(self, source, sink, control, Some(journal))
+        stream::workers::stream(self, source, sink, control, Some(journal))
     }
 
     /// Returns the library of first-guess points, which the first call makes.

@@ -3,9 +3,6 @@
 
 use std::borrow::Cow;
 
-use super::assemble::{matched, raw};
-use super::inspect::{InspectedArm, ModelPoint};
-use super::{FitRow, SpectralFitter};
 use crate::error::{Error, Result};
 use crate::model::ModelArm;
 use crate::recording::Precision;
@@ -13,6 +10,9 @@ use crate::recording::Precision;
 use crate::recording::Velocity;
 use crate::solver::Status;
 use crate::spectra::{ArmSpectra, Spectra};
+use crate::spectral::input::assemble::{matched, raw};
+use crate::spectral::inspect::{InspectedArm, ModelPoint};
+use crate::spectral::{FitRow, SpectralFitter};
 
 /// Maximum number of spectra that are evaluated together, because their derivatives take memory too.
 const CHUNK: usize = 64;

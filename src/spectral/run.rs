@@ -10,17 +10,6 @@ use std::sync::atomic::Ordering;
 
 use web_time::Instant;
 
-use super::blank::{blank, place_at_start, refuse, strict};
-use super::canary::Canary;
-use super::given::physical;
-use super::poor::TOGETHER;
-use super::ready::{Grids, ReadySpectrum};
-use super::row::FitRow;
-use super::solve::Passes;
-use super::sound;
-use super::stages::{Stage, Stages};
-use super::workers::Tally;
-use super::{Solver, SpectralFitter};
 use crate::device::retry::{Attempts, half};
 use crate::error::{Error, Result};
 use crate::first_guess::Start;
@@ -30,6 +19,17 @@ use crate::recording::{Precision, Velocity};
 use crate::solver::Device;
 use crate::solver::profile::Meter;
 use crate::spectra::{ArmSpectra, Spectra};
+use crate::spectral::input::given::physical;
+use crate::spectral::input::ready::{Grids, ReadySpectrum};
+use crate::spectral::rows::blank::{blank, place_at_start, refuse, strict};
+use crate::spectral::rows::row::FitRow;
+use crate::spectral::rows::sound;
+use crate::spectral::search::canary::Canary;
+use crate::spectral::search::poor::TOGETHER;
+use crate::spectral::search::solve::Passes;
+use crate::spectral::stream::stages::{Stage, Stages};
+use crate::spectral::stream::workers::Tally;
+use crate::spectral::{Solver, SpectralFitter};
 use groups::{Group, groups};
 
 /// The inputs that determine a sampling in one arm.

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use super::SpectralFitter;
-use super::assemble::{assemble, matched, prepare_all};
-use super::blank::blank;
-use super::layout::{layout, layout_for};
-use super::limits::Tables;
-use super::ready::{Grids, ReadySpectra, ReadySpectrum};
 use crate::error::{Error, Result};
 use crate::first_guess::FirstGuess;
 use crate::model::{Fault, Prepared, Sampling, SpectralModel, SpectralObjective};
 use crate::recording::Recording;
 use crate::solver::Objective;
 use crate::spectra::Spectra;
+use crate::spectral::SpectralFitter;
+use crate::spectral::input::assemble::{assemble, matched, prepare_all};
+use crate::spectral::input::layout::{layout, layout_for};
+use crate::spectral::input::limits::Tables;
+use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
+use crate::spectral::rows::blank::blank;
 use crate::task::{Job, Task};
 
 impl Task {

@@ -1,7 +1,7 @@
 //! Values of a fit's parameters and labels by name, whether they are free, tied or fixed.
 
-use super::{FitRow, SpectralFitter};
 use crate::recording::{Rotation, Source, Velocity};
+use crate::spectral::{FitRow, SpectralFitter};
 
 impl SpectralFitter {
     /// Returns value and standard error of a parameter or label in a row; `None` if the model has none of this name.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::pieces::Piece;
 use super::{Grids, ReadySpectrum};
 use crate::model::{ArmLayout, Fault, Sampling};
-use crate::spectral::layout::layout_for;
+use crate::spectral::input::layout::layout_for;
 
 /// Spectra whose arms have one shape, so that they share a population.
 pub(super) struct Group {

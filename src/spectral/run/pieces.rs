@@ -13,12 +13,12 @@ use crate::flag::Flags;
 use crate::model::{ArmLayout, Fault, Limits, ModelArm, Prepared, Sampling, SpectralModel};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 use crate::spectral::SpectralFitter;
-use crate::spectral::assemble::{matched, prepare_all};
-use crate::spectral::given::given;
-use crate::spectral::layout::{diagonals, layout};
-use crate::spectral::limits::Tables;
-use crate::spectral::negative_flux::has_negative_flux;
-use crate::spectral::ready::samplings;
+use crate::spectral::input::assemble::{matched, prepare_all};
+use crate::spectral::input::given::given;
+use crate::spectral::input::layout::{diagonals, layout};
+use crate::spectral::input::limits::Tables;
+use crate::spectral::input::negative_flux::has_negative_flux;
+use crate::spectral::input::ready::samplings;
 
 /// Number of samplings per arm that are kept for the next batch.
 const KEPT: usize = 4;

@@ -4,12 +4,12 @@ use super::{Grids, ReadySpectrum, Run, SpectralFitter, Tally};
 use crate::error::Result;
 use crate::model::{ArmLayout, VelocityScan};
 use crate::solver::Outcome;
-use crate::spectral::canary::Canary;
-use crate::spectral::pass::PassSettings;
-use crate::spectral::posterior::Scan;
-use crate::spectral::ready::{Monitor, NEVER, ReadySpectra};
-use crate::spectral::row::FitRow;
-use crate::spectral::solve::Passes;
+use crate::spectral::input::ready::{Monitor, NEVER, ReadySpectra};
+use crate::spectral::rows::row::FitRow;
+use crate::spectral::search::canary::Canary;
+use crate::spectral::search::pass::PassSettings;
+use crate::spectral::search::posterior::Scan;
+use crate::spectral::search::solve::Passes;
 
 impl Run<'_> {
     /// Makes the device's populations for spectra of this layout, unless those that the run has are for it.

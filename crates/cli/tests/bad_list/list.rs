@@ -345,7 +345,7 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
         35,
         "two runs, one output",
         &[
-            Test("src/spectral/journal", "a_journal_gives_back_whole_batches_and_drops_a_torn_one"),
+            Test("src/spectral/stream/journal", "a_journal_gives_back_whole_batches_and_drops_a_torn_one"),
             Test("crates/cli/tests/resume", "no_second_run_writes_what_one_is_writing"),
         ],
     ),

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::moments::VelocityPosterior;
-use super::row::{FitRow, Id};
 use crate::error::{Error, Result};
 use crate::flag::Flags;
 use crate::solver::Status;
 use crate::spectra::Spectra;
+use crate::spectral::rows::row::{FitRow, Id};
+use crate::spectral::search::moments::VelocityPosterior;
 
 /// Receives the rows of a run in the order of the input.
 pub trait Sink {

@@ -1,10 +1,10 @@
 //! The queue of spectra that wait to enter a population.
 
-use super::assemble::assemble;
-use super::ready::{ReadySpectra, Starts};
 use crate::model::SpectralObjective;
 use crate::solver::simplex::FirstSimplex;
 use crate::solver::{Batch, Outcome, Queue};
+use crate::spectral::input::assemble::assemble;
+use crate::spectral::input::ready::{ReadySpectra, Starts};
 
 /// The results of a pass.
 #[derive(Default)]

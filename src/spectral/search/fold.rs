@@ -18,16 +18,16 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::again::MoreStarts;
-use super::ready::{Monitor, ReadySpectra, ReadySpectrum};
-use super::solve::{Passes, winner};
-use super::waiting::PassOutcomes;
 use crate::error::Result;
 use crate::first_guess::Start;
 use crate::math::triangle::packed_index;
 use crate::model::{Limits, ModelArm, SpectralModel};
 use crate::solver::basin::LEAST_RISE;
 use crate::solver::{Outcome, Status};
+use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum};
+use crate::spectral::search::again::MoreStarts;
+use crate::spectral::search::solve::{Passes, winner};
+use crate::spectral::search::waiting::PassOutcomes;
 
 /// How closely a fit is checked for folds.
 struct Scrutiny {

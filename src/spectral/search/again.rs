@@ -1,11 +1,11 @@
 //! Further fits of spectra that have been fitted: where χ²/dof is large (`poor.rs`), and from beyond a fold
 //! (`fold.rs`).
 
-use super::ready::{Monitor, ReadySpectra, ReadySpectrum, Starts};
-use super::solve::{Passes, winner};
-use super::waiting::PassOutcomes;
 use crate::error::Result;
 use crate::solver::{GaveWay, Outcome, Status};
+use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum, Starts};
+use crate::spectral::search::solve::{Passes, winner};
+use crate::spectral::search::waiting::PassOutcomes;
 
 /// Starts from which a spectrum is fitted once more.
 pub struct MoreStarts {

@@ -1,10 +1,10 @@
 //! Rows of spectra that are not fitted yet, or cannot be fitted.
 
-use super::row::{FitRow, Id};
 use crate::error::Error;
 use crate::model::{Fault, SpectralModel};
 use crate::solver::Status;
 use crate::spectra::{Ids, Spectra};
+use crate::spectral::rows::row::{FitRow, Id};
 
 /// Returns a row of results that has a spectrum's id, file and row number, but no fit yet.
 pub fn blank(model: &SpectralModel, spectra: &Spectra, place: usize) -> FitRow {

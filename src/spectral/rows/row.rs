@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::moments::VelocityPosterior;
 use crate::flag::Flags;
 use crate::solver::Status;
+use crate::spectral::search::moments::VelocityPosterior;
 
 /// Identifier of a spectrum. It is never converted to f64.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -131,13 +131,13 @@ impl FitRow {
     }
 
     /// Sets the status, and its text, of a row whose fit has failed, and its errors and correlations to NaN.
-    pub(super) fn fail(&mut self, status: Status, text: &str) {
+    pub(crate) fn fail(&mut self, status: Status, text: &str) {
         (self.status, self.status_text) = (status, text.into());
         self.clear_errors();
     }
 
     /// Sets errors and correlations to NaN.
-    pub(super) fn clear_errors(&mut self) {
+    pub(crate) fn clear_errors(&mut self) {
         for values in [&mut self.errors, &mut self.released_errors, &mut self.correlations] {
             values.fill(f64::NAN);
         }

@@ -7,10 +7,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use web_time::Instant;
 
-use super::stages::{NAMES, Span, Stages};
 use crate::buffers::Work;
 use crate::solver::profile::{Clock, Look, Meter, Spending, Spent};
 use crate::solver::{self};
+use crate::spectral::stream::stages::{NAMES, Span, Stages};
 
 /// Profile of the time of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -43,7 +43,7 @@ pub struct Profile {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct HostStage {
-    /// Name of the stage, as in [`Summary::stages`](super::Summary::stages).
+    /// Name of the stage, as in [`Summary::stages`](crate::Summary::stages).
     pub name: &'static str,
     /// Number of batches.
     pub calls: u64,

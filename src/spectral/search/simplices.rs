@@ -1,12 +1,12 @@
 //! Evaluations by a device for simplex searches over spectra.
 
-use super::pass::{Pass, compare_objectives, largest_difference};
-use super::ready::{Monitor, ReadySpectra, Starts};
-use super::waiting::{MemberCount, Waiting};
 use crate::error::Result;
 use crate::solver::search::{Begin, Machine, Points, SearchFit, Told};
 use crate::solver::simplex::FirstSimplex;
 use crate::solver::{Outcome, stream};
+use crate::spectral::input::ready::{Monitor, ReadySpectra, Starts};
+use crate::spectral::search::pass::{Pass, compare_objectives, largest_difference};
+use crate::spectral::search::waiting::{MemberCount, Waiting};
 
 /// Maximum number of points of a spectrum that are evaluated together.
 const MAX_POINTS: usize = 64;

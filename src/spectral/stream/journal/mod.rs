@@ -27,13 +27,13 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::row::FitRow;
 use crate::error::{Error, Result};
 use crate::io::files::{self, File, Lock};
 #[cfg(feature = "files")]
 use crate::io::output::OutputRecord;
 use crate::solver::Status;
 use crate::spectra::Spectra;
+use crate::spectral::rows::row::FitRow;
 pub(super) use fingerprint::{Hash, fingerprint};
 use frame::{Frame, frame};
 use key::difference;

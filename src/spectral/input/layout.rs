@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::ready::Grids;
 use crate::model::{ArmLayout, LineSpread, ModelArm, Prepared, SpectralModel};
 use crate::recording::Velocity;
 use crate::spectra::{ArmSpectra, Wavelength};
+use crate::spectral::input::ready::Grids;
 
 /// Returns how each arm's arrays are laid out: pixels, diagonals of resolution, and whether the grid is shared or the
 /// template's.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Profile;
+use crate::spectral::Profile;
 
 /// Number of rows that a device made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -20,17 +20,17 @@ use std::time::Duration;
 
 use web_time::Instant;
 
-use super::profile::{Counted, Measured};
-use super::rest::{PartialBatch, complete};
-use super::row::FitRow;
-use super::run::Run;
-use super::stages::{Stage, Stages};
-use super::{DeviceRows, Journal, Sink, SpectralFitter, Summary};
 use crate::control::Control;
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::solver::Device;
 use crate::spectra::{Spectra, SpectraReader};
+use crate::spectral::input::rest::{PartialBatch, complete};
+use crate::spectral::rows::row::FitRow;
+use crate::spectral::run::Run;
+use crate::spectral::stream::profile::{Counted, Measured};
+use crate::spectral::stream::stages::{Stage, Stages};
+use crate::spectral::{DeviceRows, Journal, Sink, SpectralFitter, Summary};
 use ends::{Ends, Job, Maker, Piece};
 use intake::{Event, Intake};
 

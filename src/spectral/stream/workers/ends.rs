@@ -8,10 +8,10 @@ use super::intake::Event;
 use crate::error::{Error, Result};
 use crate::solver::Status;
 use crate::spectra::Spectra;
-use crate::spectral::journal::{Hash, fingerprint};
-use crate::spectral::rest::KnownRows;
-use crate::spectral::row::FitRow;
-use crate::spectral::stages::{Stage, Stages};
+use crate::spectral::input::rest::KnownRows;
+use crate::spectral::rows::row::FitRow;
+use crate::spectral::stream::journal::{Hash, fingerprint};
+use crate::spectral::stream::stages::{Stage, Stages};
 use crate::spectral::{DeviceRows, Journal, Sink};
 
 /// Batches that are fitted together: one, or several of small files.

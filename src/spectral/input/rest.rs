@@ -3,9 +3,9 @@
 
 use std::borrow::Cow;
 
-use super::row::FitRow;
 use crate::error::Result;
 use crate::spectra::Spectra;
+use crate::spectral::rows::row::FitRow;
 
 /// Known rows of a batch, one place per spectrum; empty if no row is known.
 pub type KnownRows = Vec<Option<FitRow>>;

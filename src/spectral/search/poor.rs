@@ -9,13 +9,13 @@ use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
 
-use super::again::MoreStarts;
-use super::ready::{Monitor, ReadySpectra, ReadySpectrum, Starts, samplings};
-use super::solve::{Passes, winner};
-use super::waiting::PassOutcomes;
 use crate::error::Result;
 use crate::first_guess::{FirstGuess, MOST_COMPETING};
 use crate::solver::{Outcome, Status};
+use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum, Starts, samplings};
+use crate::spectral::search::again::MoreStarts;
+use crate::spectral::search::solve::{Passes, winner};
+use crate::spectral::search::waiting::PassOutcomes;
 
 /// χ²/dof above which a spectrum has more starts. Surveys whose errors are two or three times too small stay below.
 const LARGE: f64 = 20.0;

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use super::ready::ReadySpectrum;
-use super::row::FitRow;
 use crate::first_guess::Start;
 use crate::flag::Flags;
 use crate::math::covariance::{Covariance, covariance};
@@ -13,6 +11,8 @@ use crate::model::{Limits, Prepared, SpectralModel};
 use crate::recording::Precision;
 use crate::solver::basin::{points_at, same_basin};
 use crate::solver::{GaveWay, Outcome, Status};
+use crate::spectral::input::ready::ReadySpectrum;
+use crate::spectral::rows::row::FitRow;
 
 /// Largest difference between the objectives of starts that agree.
 const AGREE: f64 = 0.1;

@@ -6,16 +6,16 @@
 
 use std::sync::atomic::Ordering;
 
-use super::SpectralFitter;
-use super::canary::Canary;
-use super::moments::{VelocityPosterior, moments};
-use super::ready::{Monitor, ReadySpectra, ReadySpectrum};
-use super::row::FitRow;
-use super::solve::Passes;
 use crate::error::Result;
 use crate::first_guess::Start;
 use crate::model::{Limits, SpectralModel, VelocityScan};
 use crate::solver::{Outcome, Status};
+use crate::spectral::SpectralFitter;
+use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum};
+use crate::spectral::rows::row::FitRow;
+use crate::spectral::search::canary::Canary;
+use crate::spectral::search::moments::{VelocityPosterior, moments};
+use crate::spectral::search::solve::Passes;
 
 /// Points of a grid on either side of its centre.
 const HALF: i32 = 12;

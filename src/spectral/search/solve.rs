@@ -1,22 +1,15 @@
 //! Populations for spectra of one shape, and the passes of a solver through them.
 //!
-//! Levenberg–Marquardt is one pass, or two in mixed precision (`spectral/rough.rs`). Nelder–Mead is a simplex search, then
+//! Levenberg–Marquardt is one pass, or two in mixed precision (`spectral/search/rough.rs`). Nelder–Mead is a simplex search, then
 //! one linearisation at each best vertex, which gives the fit its errors. `lm+nelder-mead` does both. The scan of the
 //! velocity's posterior and the check for folds are passes without derivatives. Levenberg–Marquardt may be followed by
-//! fits from further starts (`spectral/poor.rs`, `spectral/fold.rs`). For the check for folds alone, a GPU, and a run
+//! fits from further starts (`spectral/search/poor.rs`, `spectral/search/fold.rs`). For the check for folds alone, a GPU, and a run
 //! whose memory is limited, use the pass with derivatives, because their memory is not shared for so few points.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::assemble::assemble;
-use super::pass::{Pass, PassSettings, compare_objectives, largest_difference, objective_noise};
-use super::ready::{Monitor, ReadySpectra, ReadySpectrum, Starts};
-use super::shared::Shared;
-use super::simplices::SpectralSearch;
-use super::waiting::PassOutcomes;
-use super::{Solver, rough};
 use crate::device::retry::lowering;
 use crate::error::Result;
 use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
@@ -24,6 +17,14 @@ use crate::recording::Precision;
 use crate::solver::profile::Meter;
 use crate::solver::search::{SearchSettings, search};
 use crate::solver::{Device, Method, Outcome, Population, Status, linearise};
+use crate::spectral::Solver;
+use crate::spectral::input::assemble::assemble;
+use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum, Starts};
+use crate::spectral::search::pass::{Pass, PassSettings, compare_objectives, largest_difference, objective_noise};
+use crate::spectral::search::rough;
+use crate::spectral::search::shared::Shared;
+use crate::spectral::search::simplices::SpectralSearch;
+use crate::spectral::search::waiting::PassOutcomes;
 
 /// Share of the time that the first rounds of a fit in mixed precision take.
 const FIRST: f64 = 0.7;

@@ -7,14 +7,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::SpectralFitter;
-use super::assemble::assemble;
-use super::pass::PassSettings;
-use super::ready::{Grids, Monitor, NEVER, ReadySpectra, ReadySpectrum};
-use super::row::FitRow;
-use super::shared::Shared;
-use super::solve::Passes;
-use super::{Solver, blank};
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::first_guess::Start;
@@ -23,6 +15,15 @@ use crate::model::{
     ArmLayout, LineSpread, ModelParameter, Prepared, RawArm, Sampling, SpectralModel, SpectralObjective, prepare,
 };
 use crate::solver::{Device, LevenbergMarquardt, Method, Objective, Outcome, Status};
+use crate::spectral::Solver;
+use crate::spectral::SpectralFitter;
+use crate::spectral::input::assemble::assemble;
+use crate::spectral::input::ready::{Grids, Monitor, NEVER, ReadySpectra, ReadySpectrum};
+use crate::spectral::rows::blank;
+use crate::spectral::rows::row::FitRow;
+use crate::spectral::search::pass::PassSettings;
+use crate::spectral::search::shared::Shared;
+use crate::spectral::search::solve::Passes;
 
 /// Signal-to-noise ratio of a pixel.
 const SIGNAL: f64 = 30.0;
@@ -300,9 +301,9 @@ mod tests {
     /// Returns the canary of some spectra, and the outcomes that a device finds for it.
     fn fit_canary(fitter: &SpectralFitter, spectra: &Spectra, device: &dyn Device) -> (Canary, Vec<Outcome>) {
         let mut run = fitter.run().unwrap();
-        let arms = crate::spectral::assemble::matched(&fitter.model, spectra).unwrap();
+        let arms = crate::spectral::input::assemble::matched(&fitter.model, spectra).unwrap();
         let grids = run.grids(&arms, spectra).unwrap();
-        let layout = crate::spectral::layout::layout(&fitter.model, &arms, &grids);
+        let layout = crate::spectral::input::layout::layout(&fitter.model, &arms, &grids);
         let begin = Instant::now();
         let canary = Canary::new(fitter, &layout, &grids, 0).unwrap().expect("an answer");
         println!("made in {:?}: {:?}", begin.elapsed(), canary.answer);

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::ready::{Monitor, ReadySpectra, Starts};
-use super::waiting::{MemberCount, PassOutcomes, Waiting};
 use crate::error::{Error, Result};
 use crate::math::Real;
 use crate::model::{Prepared, SpectralObjective};
 use crate::recording::Precision;
 use crate::solver::{LevenbergMarquardt, NelderMead, Outcome, Population, Queue, Solver, linearise, stream};
+use crate::spectral::input::ready::{Monitor, ReadySpectra, Starts};
+use crate::spectral::search::waiting::{MemberCount, PassOutcomes, Waiting};
 
 /// Size of a simplex that polishes a fit, relative to the size that the user set.
 const POLISH: f64 = 0.1;

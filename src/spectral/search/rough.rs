@@ -7,8 +7,8 @@
 //! product (`shaders/variants/product_cooperative.wgsl`), after `gpu/known_answer.rs` has compared a product with the
 //! host's. Other adapters unpack f16 numbers in the usual kernels. The CPU rounds as they do, and is not faster.
 
-use super::ready::Starts;
 use crate::solver::{LevenbergMarquardt, Outcome, Status};
+use crate::spectral::input::ready::Starts;
 
 /// Tolerance of the first rounds. The error of a cost from f16 rows is hardly smaller, and a larger tolerance leaves
 /// more rounds to f32.

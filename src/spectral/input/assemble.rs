@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::ready::{Grids, ReadySpectra, ReadySpectrum, Starts};
 use crate::error::{Error, Result};
 use crate::model::{
     Fault, LineSpread, ModelArm, Prepared, PreparedArm, RawArm, Sampling, SpectralModel, SpectralObjective,
@@ -14,6 +13,7 @@ use crate::model::{
 use crate::recording::{Scope, Values};
 use crate::solver::Batch;
 use crate::spectra::{ArmSpectra, Resolution, Spectra, Wavelength};
+use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum, Starts};
 use crate::suggest::nearest;
 
 /// Number of pixels that stand in for an arm which a file lacks.
@@ -268,8 +268,8 @@ mod tests {
     use crate::device::Device;
     use crate::recording::Precision;
     use crate::spectral::SpectralFitter;
-    use crate::spectral::layout::layout;
-    use crate::spectral::limits::Tables;
+    use crate::spectral::input::layout::layout;
+    use crate::spectral::input::limits::Tables;
     use crate::{Continuum, Emulator};
 
     /// A device reads prepared arrays themselves, unless the rows of its buffers are longer.

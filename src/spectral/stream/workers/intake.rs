@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use super::ends::Job;
 use crate::error::{Error, Result};
 use crate::spectra::{Spectra, SpectraReader};
-use crate::spectral::stages::{Stage, Stages};
+use crate::spectral::stream::stages::{Stage, Stages};
 
 /// An event that the writer receives.
 pub enum Event {

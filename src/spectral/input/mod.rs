@@ -1,0 +1,9 @@
+//! What a fit reads: spectra matched with the model, prepared, laid out, with their limits and starts.
+
+pub mod assemble;
+pub mod given;
+pub mod layout;
+pub mod limits;
+pub mod negative_flux;
+pub mod ready;
+pub mod rest;

@@ -1,0 +1,8 @@
+//! What a fit gives: the row of each spectrum, and the table of all.
+
+pub mod blank;
+pub mod finish;
+pub mod quantity;
+pub mod row;
+pub mod sound;
+pub mod table;

@@ -1,0 +1,15 @@
+//! The search for minima: populations of one shape of spectra, the passes through them, further starts, and the checks
+//! of a device.
+
+pub mod again;
+pub mod canary;
+pub mod fold;
+pub mod moments;
+pub mod pass;
+pub mod poor;
+pub mod posterior;
+pub mod rough;
+pub mod shared;
+pub mod simplices;
+pub mod solve;
+pub mod waiting;
