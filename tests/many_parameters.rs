@@ -171,7 +171,8 @@ fn biggs(top: f64, solver: Solver, start: &[f64]) -> CurveFit {
     fitter.fit(&Curves::on_common_grid(x, y, start.to_vec())).unwrap().swap_remove(0)
 }
 
-/// Simplices of a GPU end in f32, and the host judges them: Wood's function as a formula, of one predictor per residual.
+/// Simplices of a GPU end in f32, and the host judges them: Wood's function as a formula, of one predictor per
+/// residual.
 #[test]
 fn no_success_of_a_gpu_is_above_a_minimum() {
     let Some(gpu) = gpu() else { return };

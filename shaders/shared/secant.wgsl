@@ -1,6 +1,7 @@
 // The curvature that the normal matrix leaves out: sum r H(r), which bends the cost where a parameter is known no
 // better than its own size. Symmetric update of rank one (Nocedal & Wright 2006, eq. 6.24) of the structured secant
-// equation (Dennis, Gay & Welsch 1981). For kernels that have box.wgsl's bindings. Twin of src/solver/round/step/secant.rs.
+// equation (Dennis, Gay & Welsch 1981). For kernels that have box.wgsl's bindings. Twin of
+// src/solver/round/step/secant.rs.
 //@use state, box, judge
 
 // From the accepted point to the other: the trial point, or the one before when that was accepted.

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use super::data::{Curve, Grid};
-use super::objective::{CurveObjective, Design, FAR, MODEL};
-use super::{CurveFitter, CurveRun};
 use crate::curve_model::{CurveModel, DerivativeCheck, compare};
+use crate::curves::input::data::{Curve, Grid};
+use crate::curves::routes::objective::{CurveObjective, Design, FAR, MODEL};
+use crate::curves::{CurveFitter, CurveRun};
 use crate::error::Result;
 use crate::solver::{Estimator, Method, Objective};
 
 impl CurveRun {
     /// Compares the derivatives that the device computes at one point with differences, one result per parameter, as
     /// [`CurveFitter::check_jacobian`] says.
-    pub(super) fn check_jacobian(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<DerivativeCheck>> {
+    pub(crate) fn check_jacobian(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<DerivativeCheck>> {
         if !self.device.inner.runs_wgsl() {
             let own = self.model.own_rows(x, parameters)?;
             let differences = self.model.clone().differences(true).linearise(x, parameters)?;
@@ -33,7 +33,7 @@ impl CurveRun {
 
     /// Evaluates curves on one grid on the device where their fits begin: values and derivatives by physical
     /// parameters, (curves, 1 + P, points).
-    pub(super) fn device_rows(&self, model: &CurveModel, curves: &[Curve]) -> Result<Vec<f64>> {
+    pub(crate) fn device_rows(&self, model: &CurveModel, curves: &[Curve]) -> Result<Vec<f64>> {
         let points = curves.first().map_or(0, |curve| curve.y.len());
         let (model, estimator) = (model.clone(), Estimator::LeastSquares);
         let design = Design { model, estimator, is_scaled: false, is_tagged: false, ..self.design() };

@@ -1,11 +1,12 @@
 //! The settings of fits of curves, as users make them.
 
-use super::columns::CurveColumns;
-use super::data::{Bounds, Curves, Prior};
-use super::watch::Watch;
-use super::{CurveFit, Interval, run};
 use crate::control::Control;
 use crate::curve_model::{CurveModel, DerivativeCheck};
+use crate::curves::input::data::{Bounds, Curves, Prior};
+use crate::curves::results::columns::CurveColumns;
+use crate::curves::routes::run;
+use crate::curves::routes::watch::Watch;
+use crate::curves::{CurveFit, Interval};
 use crate::device::Device;
 use crate::error::Result;
 use crate::solver::Solver;
@@ -13,7 +14,7 @@ use crate::solver::{Estimator, LevenbergMarquardt, NelderMead};
 
 /// A value that a user sets for one parameter.
 #[derive(Clone, Debug)]
-pub(super) struct Named<T> {
+pub(crate) struct Named<T> {
     pub parameter: String,
     pub value: T,
 }
@@ -37,20 +38,20 @@ pub(super) struct Named<T> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct CurveFitter {
-    pub(super) model: CurveModel,
-    pub(super) device: Device,
-    pub(super) solver: Solver,
-    pub(super) bounds: Vec<Named<Bounds>>,
-    pub(super) fixed: Vec<String>,
-    pub(super) priors: Vec<Named<Prior>>,
+    pub(crate) model: CurveModel,
+    pub(crate) device: Device,
+    pub(crate) solver: Solver,
+    pub(crate) bounds: Vec<Named<Bounds>>,
+    pub(crate) fixed: Vec<String>,
+    pub(crate) priors: Vec<Named<Prior>>,
     /// Expressions.
-    pub(super) ties: Vec<Named<String>>,
-    pub(super) estimator: Estimator,
-    pub(super) absolute_sigma: bool,
-    pub(super) polish: bool,
-    pub(super) covariance: bool,
-    pub(super) max_memory: Option<u64>,
-    pub(super) cpu_fallback: Option<bool>,
+    pub(crate) ties: Vec<Named<String>>,
+    pub(crate) estimator: Estimator,
+    pub(crate) absolute_sigma: bool,
+    pub(crate) polish: bool,
+    pub(crate) covariance: bool,
+    pub(crate) max_memory: Option<u64>,
+    pub(crate) cpu_fallback: Option<bool>,
 }
 
 /// Sets a parameter's value in a list of named values, in place of any earlier one.

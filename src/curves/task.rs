@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::data::Curves;
-use super::objective::{CurveObjective, FAR};
-use super::{CurveFitter, CurveRun};
+use crate::curves::input::data::Curves;
+use crate::curves::routes::objective::{CurveObjective, FAR};
+use crate::curves::{CurveFitter, CurveRun};
 use crate::error::{Error, Result};
 use crate::recording::Parameter;
 use crate::solver::Objective;

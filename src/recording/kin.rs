@@ -37,8 +37,8 @@ impl Kin {
         })
     }
 
-    /// Returns what the populations of the related recording share, and that recording's buffer with the same constant as
-    /// `buffer`; `None` if there is no such recording, constant or population.
+    /// Returns what the populations of the related recording share, and that recording's buffer with the same constant
+    /// as `buffer`; `None` if there is no such recording, constant or population.
     pub(crate) fn of_relative<T: Any + Send + Sync>(&self, buffer: usize) -> Option<(Arc<T>, BufferId)> {
         let Relative { shared, same } = self.relative.as_ref()?;
         let place = same.get(buffer).copied()??;
@@ -54,8 +54,8 @@ impl Kin {
 }
 
 impl Recording {
-    /// Shares the memory of equal constants of the same name and kind with another recording of the same model, and what
-    /// devices make of them.
+    /// Shares the memory of equal constants of the same name and kind with another recording of the same model, and
+    /// what devices make of them.
     pub(crate) fn share_constants(&mut self, other: &Recording) {
         let is_same = |a: &Buffer, b: &Buffer| a.name == b.name && a.kind == b.kind && a.values == b.values;
         let mut same = vec![None; self.buffers.len()];

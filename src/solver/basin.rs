@@ -1,5 +1,5 @@
-//! Tests of whether two points lie in one basin of the cost, and their limits. `solver/round/halve.rs` has the rules that use
-//! them.
+//! Tests of whether two points lie in one basin of the cost, and their limits. `solver/round/halve.rs` has the rules
+//! that use them.
 
 use crate::math::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 

@@ -2,8 +2,8 @@
 //!
 //! The CPU sums times by stage in each tile. A GPU takes timestamps around a pass per kernel and copies the count of
 //! members of each round (`gpu/timing.rs`). What a stage costs on paper is said by the kernel itself (`Kernel::cost`),
-//! and `spectral/stream/profile.rs` joins both with the spans of the host's threads. A kernel of several stages counts as its last
-//! one, without what it need not write or read twice.
+//! and `spectral/stream/profile.rs` joins both with the spans of the host's threads. A kernel of several stages counts
+//! as its last one, without what it need not write or read twice.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -143,7 +143,7 @@ rust("CORRELATION", correlation)
 report("REPORT", result)
 report("TIED_REPORT", minimizer(clean, tied=True)[1])
 
-# the tables of src/curves/report.rs and probability.rs, as comments
+# the tables of src/curves/results/report.rs and probability.rs, as comments
 NUMBERS = [0.0, 1.0, -1.5, 2.34567890123456, 12.3456789, -123456.789, 1e7, 123456789.0, 1.5e-3, -2.25e-5, 1e-12, 6.02214076e23]
 for number in NUMBERS + [9.9999999e9, 1e-120, 0.1, 99999.99]:
     print(f'// gformat, .7g: ({number!r}, "{lmfit.printfuncs.gformat(number)}", "{number:.7g}")')

@@ -8,7 +8,8 @@ use super::rows::{cells, print, short};
 use super::stdout::line;
 use super::{Failure, dry_run, open_model};
 
-/// Most that a column of the Jacobian may differ from central differences at any pixel, relative to the largest of them.
+/// Most that a column of the Jacobian may differ from central differences at any pixel, relative to the largest of
+/// them.
 const TOLERANCE: f64 = 1e-5;
 /// Digits of bounds and training ranges.
 const DIGITS: i32 = 6;

@@ -242,7 +242,8 @@ impl<R: Real> CpuPopulation<R> {
         self.return_tile(tile);
     }
 
-    /// Returns the number of bytes of the members and the inputs, with a share of what several populations hold together.
+    /// Returns the number of bytes of the members and the inputs, with a share of what several populations hold
+    /// together.
     fn bytes(&self) -> u64 {
         let parameters = self.inputs.recording.parameters.len();
         let member = size_of::<Member>() + 16 * (parameters + 2) * (parameters + 4);

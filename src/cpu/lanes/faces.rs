@@ -1,4 +1,5 @@
-//! The ways of a block's steps through their boxes, from face to face; what `solver/round/step/faces.rs` does for one member.
+//! The ways of a block's steps through their boxes, from face to face; what `solver/round/step/faces.rs` does for one
+//! member.
 #![expect(clippy::needless_range_loop, reason = "one index for many arrays")]
 
 use super::block::{Block, RUNNING, gradient, normal};

@@ -1,4 +1,5 @@
-//! A step of every lane: judge the trial point, then choose the next one; what `solver/round/step.rs` does for one member.
+//! A step of every lane: judge the trial point, then choose the next one; what `solver/round/step.rs` does for one
+//! member.
 //!
 //! Loops over lanes read whole arrays, and [`pick`] values that are read already: so they become vector code.
 #![expect(clippy::needless_range_loop, reason = "one index for many arrays")]

@@ -19,7 +19,8 @@ pub struct ReadySpectrum {
     /// Bounds and prior of each parameter.
     pub limits: Vec<Limits>,
     pub starts: Vec<Start>,
-    /// More starts may be added: where χ²/dof is large (`spectral/search/poor.rs`), and beyond a fold (`spectral/search/fold.rs`).
+    /// More starts may be added: where χ²/dof is large (`spectral/search/poor.rs`), and beyond a fold
+    /// (`spectral/search/fold.rs`).
     pub may_add_starts: bool,
 }
 

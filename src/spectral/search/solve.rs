@@ -1,10 +1,11 @@
 //! Populations for spectra of one shape, and the passes of a solver through them.
 //!
-//! Levenberg–Marquardt is one pass, or two in mixed precision (`spectral/search/rough.rs`). Nelder–Mead is a simplex search, then
-//! one linearisation at each best vertex, which gives the fit its errors. `lm+nelder-mead` does both. The scan of the
-//! velocity's posterior and the check for folds are passes without derivatives. Levenberg–Marquardt may be followed by
-//! fits from further starts (`spectral/search/poor.rs`, `spectral/search/fold.rs`). For the check for folds alone, a GPU, and a run
-//! whose memory is limited, use the pass with derivatives, because their memory is not shared for so few points.
+//! Levenberg–Marquardt is one pass, or two in mixed precision (`spectral/search/rough.rs`). Nelder–Mead is a simplex
+//! search, then one linearisation at each best vertex, which gives the fit its errors. `lm+nelder-mead` does both. The
+//! scan of the velocity's posterior and the check for folds are passes without derivatives. Levenberg–Marquardt may be
+//! followed by fits from further starts (`spectral/search/poor.rs`, `spectral/search/fold.rs`). For the check for folds
+//! alone, a GPU, and a run whose memory is limited, use the pass with derivatives, because their memory is not shared
+//! for so few points.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,0 +1,98 @@
+//! Second starts of fits that ended above a minimum: the solver begins again at a lower point beside their end.
+
+use rayon::prelude::*;
+
+use crate::curves::ends::end::NOT_MOVED;
+use crate::curves::ends::plateau::Neighbourhood;
+use crate::curves::input::data::Curve;
+use crate::curves::results::result::CurveFit;
+use crate::curves::routes::passes::Passes;
+use crate::curves::routes::watch::Watch;
+use crate::curves::{CurveRun, CurveSolver};
+use crate::error::Result;
+use crate::solver::Status;
+
+/// Maximum number of times that a fit begins again, each time with the solver's budget of rounds.
+const MOST: usize = 3;
+
+/// Result of the search for a lower point beside the end of a fit.
+struct Search {
+    /// The point; `None` if none was found.
+    begin: Option<Vec<f64>>,
+    /// Number of evaluations of the model, the first of them with derivatives.
+    evaluations: u32,
+}
+
+impl CurveRun {
+    /// Lets fits of Levenberg–Marquardt that stalled above a minimum begin again, as long as this lowers their costs.
+    /// Without polish a fit stays where the solver has left it, and fits of a GPU are for the host to repeat.
+    pub(crate) fn begin_again(
+        &self,
+        passes: &mut Passes,
+        curves: &[Curve],
+        fits: &mut [CurveFit],
+        watch: &Watch,
+    ) -> Result<()> {
+        if !self.polish || self.device.inner.runs_wgsl() || matches!(self.solver, CurveSolver::NelderMead(_)) {
+            return Ok(());
+        }
+        // wrong derivatives would be hidden, not mended
+        let is_open = |fit: &CurveFit| fit.status == Status::Stalled && fit.message != NOT_MOVED;
+        let mut open: Vec<usize> = (0..fits.len()).filter(|&k| is_open(&fits[k])).collect();
+        for _ in 0..MOST {
+            if open.is_empty() || watch.is_stopped() {
+                return Ok(());
+            }
+            // 1. Look for lower points beside the ends.
+            let searches: Vec<Search> = open.par_iter().map(|&k| self.search_beside(&curves[k], &fits[k])).collect();
+            let (mut places, mut again) = (Vec::new(), Vec::new());
+            for (k, search) in open.drain(..).zip(searches) {
+                fits[k].evaluations += search.evaluations;
+                fits[k].rounds += 1;
+                if let Some(begin) = search.begin {
+                    places.push(k);
+                    again.push(Curve { begin, ..curves[k].clone() });
+                }
+            }
+            // 2. Fit from there.
+            let outcomes = passes.solve(&again, watch)?;
+            let finish = |(curve, outcome)| self.finish(curve, outcome);
+            let found: Vec<CurveFit> = again.par_iter().zip(&outcomes).map(finish).collect();
+            for (k, later) in places.into_iter().zip(found) {
+                if self.replace(&curves[k], &mut fits[k], later) && is_open(&fits[k]) {
+                    open.push(k);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for a point of lower cost beside the end of a fit.
+    fn search_beside(&self, curve: &Curve, fit: &CurveFit) -> Search {
+        let problem = self.problem(curve);
+        let begin = problem.rows(&fit.parameters).and_then(|rows| match problem.look_around(&rows, &fit.parameters) {
+            Neighbourhood::Lower(begin) => Some(begin),
+            Neighbourhood::Minimum(_) | Neighbourhood::Unknown => None,
+        });
+        Search { begin, evaluations: 1 + problem.costs.get() }
+    }
+
+    /// Replaces a curve's fit by a later one if that is a success, has a lower cost, or if the model failed in it, and
+    /// counts the evaluations of both; returns whether it did. If the later one was interrupted, so is the fit.
+    fn replace(&self, curve: &Curve, fit: &mut CurveFit, later: CurveFit) -> bool {
+        let (evaluations, rounds) = (fit.evaluations + later.evaluations, fit.rounds + later.rounds);
+        let cost = |fit: &CurveFit| fit.chi2 + self.penalty(&fit.parameters);
+        let is_interrupted = later.status == Status::Interrupted;
+        let has_failed = self.failures.text(curve.index).is_some();
+        let is_better = later.status.is_success() || cost(&later) < cost(fit) || has_failed;
+        if is_better {
+            *fit = later;
+        } else if is_interrupted {
+            (fit.status, fit.message) = (later.status, "interrupted in another start".into());
+            fit.errors.fill(f64::NAN);
+            fit.covariance.fill(f64::NAN);
+        }
+        (fit.evaluations, fit.rounds) = (evaluations, rounds);
+        is_better
+    }
+}

@@ -1,0 +1,398 @@
+//! Data of many curves, and what is wrong with them.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::curves::input::units;
+use crate::error::{Error, Result};
+use crate::recording::Limits;
+use crate::solver::Estimator;
+use crate::values::{Values, rows};
+
+/// Grid on which the points lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Grid {
+    /// x is (predictors, points), of all curves.
+    Shared,
+    /// x is (curves, predictors, points).
+    Own,
+}
+
+/// Curves with the same number of points, each with its start: the input of a [`CurveFitter`](super::CurveFitter).
+///
+/// All arrays are row by row, and may be given or lent, in f64 or in f32 ([`Values`]): `vec![…]`, `&vec` and
+/// `&slice[..]` will do. An input in f32 gives the bits that the same numbers give in f64. Curves of unequal length are
+/// padded, their padding masked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curves<'a> {
+    pub(crate) grid: Grid,
+    pub(crate) x: Values<'a>,
+    pub(crate) y: Values<'a>,
+    pub(crate) starts: Values<'a>,
+    pub(crate) sigma: Option<Values<'a>>,
+    pub(crate) mask: Option<Cow<'a, [bool]>>,
+    pub(crate) lower: Option<Values<'a>>,
+    pub(crate) upper: Option<Values<'a>>,
+    /// Numbers in the user's input, where they are not 0, 1, ….
+    pub(crate) numbers: Option<Vec<usize>>,
+}
+
+impl<'a> Curves<'a> {
+    /// Makes curves at the same points: `x` (predictors, points), `y` (curves, points), `starts` (curves, parameters),
+    /// row by row.
+    pub fn on_common_grid(
+        x: impl Into<Values<'a>>,
+        y: impl Into<Values<'a>>,
+        starts: impl Into<Values<'a>>,
+    ) -> Curves<'a> {
+        Curves::new(Grid::Shared, x.into(), y.into(), starts.into())
+    }
+
+    /// Makes curves with points of their own: `x` (curves, predictors, points), `y` (curves, points), `starts` (curves,
+    /// parameters).
+    pub fn on_own_grids(
+        x: impl Into<Values<'a>>,
+        y: impl Into<Values<'a>>,
+        starts: impl Into<Values<'a>>,
+    ) -> Curves<'a> {
+        Curves::new(Grid::Own, x.into(), y.into(), starts.into())
+    }
+
+    /// Makes curves without masks, sigmas and bounds.
+    fn new(grid: Grid, x: Values<'a>, y: Values<'a>, starts: Values<'a>) -> Curves<'a> {
+        Curves { grid, x, y, starts, sigma: None, mask: None, lower: None, upper: None, numbers: None }
+    }
+
+    /// Makes problems of `rows` residuals r(θ), of which Σ r² is to be least: curves at x = 0, 1, … with y = 0.
+    /// `starts` (problems, parameters).
+    pub fn residuals(rows: usize, parameters: usize, starts: impl Into<Values<'a>>) -> Curves<'a> {
+        let starts = starts.into();
+        let problems = starts.len() / parameters.max(1);
+        let x: Vec<f64> = (0..rows).map(|row| row as f64).collect();
+        Curves::new(Grid::Shared, x.into(), vec![0.0; problems * rows].into(), starts)
+    }
+
+    /// Sets standard deviations (curves, points); without, all are 1. An infinite one masks its point, as in scipy and
+    /// lmfit.
+    #[must_use]
+    pub fn sigma(self, sigma: impl Into<Values<'a>>) -> Curves<'a> {
+        Curves { sigma: Some(sigma.into()), ..self }
+    }
+
+    /// Sets a mask (curves, points): true points do not count, whatever else is said of them.
+    #[must_use]
+    pub fn mask(self, mask: impl Into<Cow<'a, [bool]>>) -> Curves<'a> {
+        Curves { mask: Some(mask.into()), ..self }
+    }
+
+    /// Sets bounds of every curve, (curves, parameters); infinite ones are none. They replace the fitter's.
+    #[must_use]
+    pub fn bounds(self, lower: impl Into<Values<'a>>, upper: impl Into<Values<'a>>) -> Curves<'a> {
+        Curves { lower: Some(lower.into()), upper: Some(upper.into()), ..self }
+    }
+
+    /// Returns the same curves with all arrays borrowed instead of copied.
+    pub(crate) fn view(&self) -> Curves<'_> {
+        Curves {
+            grid: self.grid,
+            x: self.x.view(),
+            y: self.y.view(),
+            starts: self.starts.view(),
+            sigma: self.sigma.as_ref().map(Values::view),
+            mask: self.mask.as_deref().map(Cow::Borrowed),
+            lower: self.lower.as_ref().map(Values::view),
+            upper: self.upper.as_ref().map(Values::view),
+            numbers: self.numbers.clone(),
+        }
+    }
+
+    /// Returns the curves of these indices, in this order and as often as they are named, with other starts.
+    pub(crate) fn pick(&self, curves: &[usize], starts: Vec<f64>) -> Curves<'_> {
+        let total = curves.len().max(1);
+        let count = self.starts.len() / (starts.len() / total).max(1);
+        let of = |values: &Values<'a>| values.rows(count, curves);
+        Curves {
+            grid: self.grid,
+            x: if self.grid == Grid::Shared { self.x.view() } else { of(&self.x) },
+            y: of(&self.y),
+            starts: starts.into(),
+            sigma: self.sigma.as_ref().map(of),
+            mask: self.mask.as_ref().map(|mask| Cow::Owned(rows(mask, count, curves))),
+            lower: self.lower.as_ref().map(of),
+            upper: self.upper.as_ref().map(of),
+            numbers: Some(curves.to_vec()),
+        }
+    }
+
+    /// Returns the numbers of curves and of points, if all arrays agree with the model's `predictors` and `parameters`.
+    pub(crate) fn shape(&self, predictors: &[String], parameters: &[String]) -> Result<(usize, usize)> {
+        let wrong = |what: &str, message: String| Err(Error::ShapeMismatch { what: what.into(), message });
+        let starts = self.starts.len();
+        if !starts.is_multiple_of(parameters.len()) {
+            return wrong("starts", format!("{starts} numbers, no multiple of {}", named(parameters, "parameter")));
+        }
+        let curves = starts / parameters.len();
+        if curves == 0 && self.y.is_empty() {
+            return Ok((0, 0));
+        }
+        if curves == 0 {
+            return wrong("starts", format!("none, for {} numbers of y", self.y.len()));
+        }
+        let x = self.x.len();
+        let each = if self.grid == Grid::Own { curves * predictors.len() } else { predictors.len() };
+        if !x.is_multiple_of(each) {
+            let times = if each == predictors.len() { String::new() } else { format!("{curves} curves × ") };
+            return wrong("x", format!("{x} numbers, no multiple of {times}{}", named(predictors, "predictor")));
+        }
+        let points = x / each;
+        let length = |values: &Option<Values>| values.as_ref().map(Values::len);
+        let of_points = format!("curves × points = {curves} × {points}, by starts and x");
+        let of_bounds = format!("curves × parameters = {curves} × {}, as starts", parameters.len());
+        let all = [
+            ("y", Some(self.y.len()), curves * points, &of_points),
+            ("sigma", length(&self.sigma), curves * points, &of_points),
+            ("mask", self.mask.as_ref().map(|mask| mask.len()), curves * points, &of_points),
+            ("lower", length(&self.lower), starts, &of_bounds),
+            ("upper", length(&self.upper), starts, &of_bounds),
+        ];
+        match all.into_iter().find(|(_, found, wanted, _)| found.is_some_and(|found| found != *wanted)) {
+            Some((what, found, _, why)) => wrong(what, format!("{} numbers, not {why}", found.unwrap_or(0))),
+            None => Ok((curves, points)),
+        }
+    }
+
+    /// Returns [`Error::Usage`] if there are sigmas and the estimator is Poisson's, for which they have no meaning.
+    pub(crate) fn check_estimator(&self, estimator: Estimator) -> Result<()> {
+        let message = "sigma: it has no meaning for counts (Poisson): leave it out, and mask what must not count";
+        let meaningless = estimator.takes_counts() && self.sigma.is_some();
+        if meaningless { Err(Error::Usage(message.into())) } else { Ok(()) }
+    }
+}
+
+/// Returns a number of things with their names, such as `2 parameters (a, k)`.
+fn named(names: &[String], what: &str) -> String {
+    format!("{} {what}{} ({})", names.len(), if names.len() == 1 { "" } else { "s" }, names.join(", "))
+}
+
+/// Lower and upper bound of a parameter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub lower: f64,
+    pub upper: f64,
+}
+
+/// A Gaussian prior.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Prior {
+    pub mean: f64,
+    pub sigma: f64,
+}
+
+/// A fitter's settings of its parameters, one entry each.
+#[derive(Clone, Copy)]
+pub(crate) struct Settings<'a> {
+    pub names: &'a [String],
+    pub lower: &'a [f64],
+    pub upper: &'a [f64],
+    pub held: &'a [bool],
+    pub priors: &'a [Option<Prior>],
+    pub predictors: &'a [String],
+    pub estimator: Estimator,
+    /// Function that makes a parameter's unit from its start.
+    pub round: fn(f64) -> f64,
+}
+
+/// One curve, ready to be fitted.
+#[derive(Clone, Debug)]
+pub(crate) struct Curve {
+    /// Index among the curves of a run.
+    pub index: usize,
+    /// Number in the user's input.
+    pub number: usize,
+    /// (predictors, points)
+    pub x: Vec<f64>,
+    pub y: Vec<f64>,
+    /// 1/σ, 0 where masked.
+    pub weight: Vec<f64>,
+    /// Number of points that are not masked.
+    pub used: usize,
+    pub start: Vec<f64>,
+    /// First point of the solver: the start, or a point nearer to the data where the start lacks their scale.
+    pub begin: Vec<f64>,
+    /// Units of the solver's parameters.
+    pub scale: Vec<f64>,
+    /// Factor of the solver's rows, a power of two, where their squares would otherwise leave its range.
+    pub gain: f64,
+    pub lower: Vec<f64>,
+    pub upper: Vec<f64>,
+}
+
+impl Curves<'_> {
+    /// Returns which points of a range of (curves, points) are masked or infinitely uncertain; `None` without a mask
+    /// and infinite sigmas.
+    pub(crate) fn masked(&self, some: Range<usize>) -> Option<Cow<'_, [bool]>> {
+        let mask = self.mask.as_deref().map(|mask| &mask[some.clone()]);
+        let Some(sigma) = self.sigma.as_ref().filter(|sigma| sigma.has_infinite(some.clone())) else {
+            return mask.map(Cow::Borrowed);
+        };
+        let is_masked = |(k, j): (usize, usize)| mask.is_some_and(|mask| mask[k]) || sigma.at(j) == f64::INFINITY;
+        Some(some.enumerate().map(is_masked).collect())
+    }
+
+    /// Returns curve `index` with checked data, weights, start and bounds, or the cause why it cannot be fitted. It
+    /// lies within the fitter's bounds where it has none of its own, with the held parameters at their starts.
+    pub(crate) fn curve(&self, index: usize, points: usize, settings: &Settings) -> Result<Curve, String> {
+        let Settings { lower, upper, held, predictors, .. } = *settings;
+        let row = |values: &Values, length: usize| values.to_vec(index * length..(index + 1) * length);
+        let parameters = held.len();
+        let x = match self.grid {
+            Grid::Shared => self.x.to_vec(0..self.x.len()),
+            Grid::Own => row(&self.x, predictors.len() * points),
+        };
+        let own = |values: &Option<Values>, otherwise: &[f64]| {
+            values.as_ref().map_or_else(|| otherwise.to_vec(), |values| row(values, parameters))
+        };
+        let mut curve = Curve {
+            index,
+            number: self.numbers.as_ref().map_or(index, |numbers| numbers[index]),
+            x,
+            y: row(&self.y, points),
+            weight: self.sigma.as_ref().map_or_else(|| vec![1.0; points], |s| row(s, points)),
+            used: 0,
+            start: row(&self.starts, parameters),
+            begin: row(&self.starts, parameters),
+            scale: row(&self.starts, parameters).into_iter().map(settings.round).collect(),
+            gain: 1.0,
+            lower: own(&self.lower, lower),
+            upper: own(&self.upper, upper),
+        };
+        curve.weigh(self.masked(index * points..(index + 1) * points).as_deref(), settings)?;
+        curve.check_start(settings.names)?;
+        for p in (0..parameters).filter(|&p| held[p]) {
+            (curve.lower[p], curve.upper[p]) = (curve.start[p], curve.start[p]);
+        }
+        let free = curve.free();
+        let priors = free.iter().filter(|&&p| settings.priors[p].is_some()).count();
+        if free.len() > curve.used + priors && !settings.estimator.is_cost() {
+            let (used, free) = (curve.used, free.len());
+            let priors = if priors > 0 { format!(" and {priors} priors") } else { String::new() };
+            return Err(format!("underdetermined: {used} points{priors} for {free} free parameters"));
+        }
+        Ok(curve)
+    }
+}
+
+impl Curve {
+    /// Returns a curve of zeros at `x` (predictors, points), without bounds.
+    pub fn bare(x: &[f64], points: usize, start: &[f64]) -> Curve {
+        Curve {
+            index: 0,
+            number: 0,
+            x: x.to_vec(),
+            y: vec![0.0; points],
+            weight: vec![1.0; points],
+            used: points,
+            start: start.to_vec(),
+            begin: start.to_vec(),
+            scale: start.iter().copied().map(units::scale).collect(),
+            gain: 1.0,
+            lower: vec![f64::NEG_INFINITY; start.len()],
+            upper: vec![f64::INFINITY; start.len()],
+        }
+    }
+
+    /// Turns the curve's σ into weights 1/σ, and masked points into zeros; returns the cause if the data cannot be
+    /// fitted.
+    fn weigh(&mut self, mask: Option<&[bool]>, settings: &Settings) -> Result<(), String> {
+        let points = self.y.len();
+        for j in 0..points {
+            if mask.is_some_and(|mask| mask[j]) {
+                (self.weight[j], self.y[j]) = (0.0, 0.0);
+                continue;
+            }
+            let sigma = self.weight[j];
+            if !(sigma > 0.0 && sigma.is_finite()) {
+                return Err(format!("bad_weight: sigma is {sigma} at point {j}"));
+            }
+            for (d, name) in settings.predictors.iter().enumerate() {
+                let x = self.x[d * points + j];
+                if !x.is_finite() {
+                    return Err(format!("non_finite_input: {name} is {x} at point {j}"));
+                }
+            }
+            if !self.y[j].is_finite() {
+                return Err(format!("non_finite_input: y is {} at point {j}", self.y[j]));
+            }
+            if settings.estimator.takes_counts() && self.y[j] < 0.0 {
+                return Err(format!("bad_count: y is {} at point {j}", self.y[j]));
+            }
+            self.weight[j] = 1.0 / sigma;
+            self.used += 1;
+        }
+        if self.used == 0 {
+            return Err("no_data: no point is left".into());
+        }
+        let size = self.y.iter().zip(&self.weight).map(|(y, weight)| (y * weight).abs()).fold(0.0, f64::max);
+        if !has_squares(size) {
+            return Err(format!("bad_scale: y is up to {size:e} sigma, the square of which leaves f64's range"));
+        }
+        // a likelihood that only grows as the model goes to 0 has no optimum
+        let counted = self.y.iter().zip(&self.weight).any(|(y, weight)| *weight > 0.0 && *y > 0.0);
+        if settings.estimator.takes_counts() && !counted {
+            return Err("no_counts: every count is 0".into());
+        }
+        Ok(())
+    }
+
+    /// Checks that the start is finite and inside bounds that are in order.
+    fn check_start(&self, names: &[String]) -> Result<(), String> {
+        for (p, (start, name)) in self.start.iter().zip(names).enumerate() {
+            let (lower, upper) = (self.lower[p], self.upper[p]);
+            if !start.is_finite() {
+                return Err(format!("bad_start: `{name}` starts at {start}"));
+            }
+            if lower.is_nan() || upper.is_nan() || lower > upper {
+                return Err(format!("bad_bounds: `{name}` lies between {lower} and {upper}"));
+            }
+            if *start < lower || *start > upper {
+                return Err(format!("start_out_of_bounds: `{name}` starts at {start}, outside {lower} to {upper}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Resets the point where the fit begins to the start, the units to those of the start, by `round`, and the factor
+    /// of residuals to 1.
+    pub fn restart(&mut self, round: fn(f64) -> f64) {
+        self.begin.clone_from(&self.start);
+        self.scale = self.start.iter().copied().map(round).collect();
+        self.gain = 1.0;
+    }
+
+    /// Returns the [`rounding`] of the weighted data: the χ² that numbers of spacing `epsilon` may leave.
+    pub fn rounding(&self, epsilon: f64) -> f64 {
+        rounding(self.y.iter().zip(&self.weight).map(|(y, weight)| y * weight), epsilon)
+    }
+
+    /// Returns the parameters' units and bounds, for models that ask for them when they are evaluated.
+    pub fn limits(&self) -> Limits<'_> {
+        Limits { scale: &self.scale, lower: &self.lower, upper: &self.upper }
+    }
+
+    /// Returns the indices of the parameters that may move: those whose lower bound is below the upper one.
+    pub fn free(&self) -> Vec<usize> {
+        (0..self.start.len()).filter(|&p| self.lower[p] < self.upper[p]).collect()
+    }
+}
+
+/// Returns Σ (w y ε/2)² of weighted data w y: the χ² that rounding to numbers of spacing ε may leave of any residuals.
+/// A smaller χ² says nothing about the noise.
+pub(crate) fn rounding(weighted: impl Iterator<Item = f64>, epsilon: f64) -> f64 {
+    weighted.map(|y| (0.5 * epsilon * y).powi(2)).sum()
+}
+
+/// Returns whether data whose largest magnitude is `size` can be squared in f64 without loss of digits: 0, or 1e-140 to
+/// 1e140.
+pub(crate) fn has_squares(size: f64) -> bool {
+    (size == 0.0) | (1e-140..=1e140).contains(&size)
+}

@@ -1,0 +1,8 @@
+//! What a fit reads: data, settings, and the starts and units of its parameters.
+
+pub mod begin;
+pub mod data;
+pub mod settings;
+pub mod sizes;
+pub mod tie;
+pub mod units;

@@ -1,0 +1,247 @@
+//! The settings of a fitter, checked together when a fit begins.
+
+use std::sync::Arc;
+
+use crate::curves::fitter::{CurveFitter, Named};
+use crate::curves::{CurveRun, CurveSolver};
+use crate::device::Device;
+use crate::error::{Error, InvalidSetting, Result};
+use crate::formula::{Tie, Ties};
+use crate::solver::Estimator;
+use crate::solver::Solver;
+use crate::suggest::hint;
+
+/// Maximum number of parameters of a fit.
+const MOST_PARAMETERS: usize = 32;
+
+/// Faults found so far.
+struct Faults<'a> {
+    names: &'a [String],
+    found: Vec<InvalidSetting>,
+}
+
+impl Faults<'_> {
+    /// Adds a fault of this setting, with a message, to the faults found.
+    fn add(&mut self, setting: &str, message: impl Into<String>) {
+        self.found.push(InvalidSetting::new(setting, message));
+    }
+
+    /// Returns the index of a parameter, or adds the fault that there is none of this name.
+    fn parameter(&mut self, setting: &str, name: &str) -> Option<usize> {
+        let number = self.names.iter().position(|known| known == name);
+        if number.is_none() {
+            let hint = hint(name, self.names.iter().map(String::as_str));
+            self.add(setting, format!("there is no parameter `{name}`{hint}"));
+        }
+        number
+    }
+}
+
+impl CurveFitter {
+    /// Returns the fitter's settings with one entry per parameter, or [`Error::InvalidSettings`] with every fault.
+    pub(crate) fn checked(&self) -> Result<CurveRun> {
+        self.checked_for(true)
+    }
+
+    /// Returns the same settings for an optimiser other than popfit's, so that the solver need not suit the model.
+    pub(crate) fn checked_without_solver(&self) -> Result<CurveRun> {
+        self.checked_for(false)
+    }
+
+    /// Returns the settings with one entry per parameter, or every fault; only with `own_solver` must the solver suit
+    /// the model.
+    fn checked_for(&self, own_solver: bool) -> Result<CurveRun> {
+        let count = self.model.parameters().len();
+        let mut faults = Faults { names: self.model.parameters(), found: Vec::new() };
+        if count > MOST_PARAMETERS {
+            let message = format!("it has {count} parameters, more than {MOST_PARAMETERS}: make constants of some");
+            faults.add("model", message);
+        }
+        let mut run = CurveRun {
+            model: self.model.clone(),
+            device: self.usable_device(&mut faults),
+            solver: self.checked_solver(&mut faults),
+            lower: vec![f64::NEG_INFINITY; count],
+            upper: vec![f64::INFINITY; count],
+            held: vec![false; count],
+            priors: vec![None; count],
+            ties: Vec::new(),
+            estimator: self.estimator,
+            absolute_sigma: self.absolute_sigma,
+            polish: self.polish,
+            covariance: self.covariance,
+            max_memory: self.max_memory,
+            cpu_fallback: self.cpu_fallback,
+            failures: Arc::default(),
+        };
+        faults.found.extend(self.estimator.fault());
+        self.set_cost(&mut run, &mut faults, own_solver);
+        self.set_limits(&mut run, &mut faults);
+        self.set_priors(&mut run, &mut faults);
+        self.set_ties(&mut run, &mut faults);
+        InvalidSetting::none_of(faults.found)?;
+        Ok(run)
+    }
+
+    /// Returns the user's device, or the CPU where popfit chose a GPU that cannot run the model.
+    fn usable_device(&self, faults: &mut Faults) -> Device {
+        let fault = self.model.device_fault(self.device.inner.runs_wgsl());
+        if fault.is_some() && self.device.is_chosen && self.model.device_fault(false).is_none() {
+            return Device::cpu();
+        }
+        if let Some(message) = fault {
+            faults.add("device", message);
+        }
+        self.device.clone()
+    }
+
+    /// Returns the solver as curves use it, and adds the faults of its settings to `faults`.
+    fn checked_solver(&self, faults: &mut Faults) -> CurveSolver {
+        match self.solver {
+            Solver::LevenbergMarquardt(lm) => {
+                faults.found.extend(lm.faults());
+                CurveSolver::Lm(lm)
+            }
+            Solver::NelderMead(simplex) => {
+                faults.found.extend(simplex.faults());
+                CurveSolver::NelderMead(simplex)
+            }
+            Solver::LevenbergMarquardtThenNelderMead(lm, _) => {
+                faults.add("solver", "lm+nelder-mead fits spectra only; for curves choose lm or nelder-mead");
+                CurveSolver::Lm(lm)
+            }
+        }
+    }
+
+    /// Sets the run's estimator if the model is a cost, and adds faults where model, estimator and solver do not agree.
+    fn set_cost(&self, run: &mut CurveRun, faults: &mut Faults, own_solver: bool) {
+        if !self.model.is_cost() {
+            if self.estimator.is_cost() {
+                faults.add("estimator", "the model is no cost: make one with Closure::cost");
+            }
+            return;
+        }
+        if !self.estimator.is_least_squares() {
+            faults.add("estimator", "a cost is minimised as it is: leave the estimator out");
+        }
+        if own_solver && matches!(run.solver, CurveSolver::Lm(_)) {
+            let message = "a cost has no residuals for Levenberg-Marquardt: take NelderMead (CurveFitter::NELDER_MEAD)";
+            faults.add("solver", message);
+        }
+        run.estimator = Estimator::Cost;
+    }
+
+    /// Copies the fitter's bounds and fixed parameters into the run, and adds faults for bad bounds and unknown names.
+    fn set_limits(&self, run: &mut CurveRun, faults: &mut Faults) {
+        for Named { parameter, value } in &self.bounds {
+            let (lower, upper) = (value.lower, value.upper);
+            let Some(p) = faults.parameter("bounds", parameter) else { continue };
+            if lower.is_nan() || upper.is_nan() {
+                let remedy = "a bound is a number, or infinite where there is none";
+                faults.add("bounds", format!("`{parameter}` from {lower} to {upper}: {remedy}"));
+            } else if lower > upper {
+                faults.add("bounds", format!("`{parameter}` from {lower} to {upper}: exchange them"));
+            }
+            (run.lower[p], run.upper[p]) = (lower, upper);
+        }
+        for parameter in &self.fixed {
+            if let Some(p) = faults.parameter("fix", parameter) {
+                run.held[p] = true;
+            }
+        }
+    }
+
+    /// Checks the fitter's priors and puts them into the run; bad ones become faults.
+    fn set_priors(&self, run: &mut CurveRun, faults: &mut Faults) {
+        for Named { parameter, value } in &self.priors {
+            let Some(p) = faults.parameter("prior", parameter) else { continue };
+            let (mean, sigma) = (value.mean, value.sigma);
+            if !(mean.is_finite() && sigma.is_finite() && sigma > 0.0) {
+                let remedy = "both must be finite, and sigma positive";
+                faults.add("prior", format!("`{parameter}` with mean {mean} and sigma {sigma}: {remedy}"));
+            }
+            run.priors[p] = Some(*value);
+        }
+    }
+
+    /// Copies the fitter's ties into the run, and adds faults for bad expressions and for parameters that cannot be
+    /// tied. Each is checked by itself, then all together.
+    fn set_ties(&self, run: &mut CurveRun, faults: &mut Faults) {
+        let before = faults.found.len();
+        for Named { parameter, value } in &self.ties {
+            let Some(p) = faults.parameter("tie", parameter) else { continue };
+            if let Some(first) = run.ties.iter().find(|tie| tie.parameter == p) {
+                faults.add("tie", format!("`{parameter}` is tied twice: it is `{}` already", first.expression));
+                continue;
+            }
+            let bounded = run.lower[p] > f64::NEG_INFINITY || run.upper[p] < f64::INFINITY;
+            if bounded || run.held[p] || run.priors[p].is_some() {
+                faults.add("tie", format!("`{parameter}` has bounds, a prior or is fixed: it cannot be tied"));
+            }
+            let tie = Tie { parameter: p, expression: value.clone() };
+            if let Err(error) = run.substitute(std::slice::from_ref(&tie)) {
+                faults.add("tie", error.to_string());
+            }
+            run.ties.push(tie);
+        }
+        if faults.found.len() == before
+            && !run.ties.is_empty()
+            && let Err(error) = run.substitute(&run.ties)
+        {
+            faults.add("tie", error.to_string());
+        }
+    }
+}
+
+impl CurveRun {
+    /// Returns the model's formula with some tied parameters replaced by their expressions.
+    pub(crate) fn substitute(&self, ties: &[Tie]) -> Result<Ties> {
+        let missing = || Error::Usage("a tie is put into a formula: this model is none".into());
+        Ties::new(self.model.formula().ok_or_else(missing)?, ties)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::curve_model::Closure;
+    use crate::recording::Recording;
+    use crate::solver::{self, Method, Population};
+
+    /// A GPU that is never asked for a fit.
+    struct Gpu;
+
+    impl solver::Device for Gpu {
+        fn name(&self) -> String {
+            "gpu".into()
+        }
+
+        fn runs_wgsl(&self) -> bool {
+            true
+        }
+
+        fn capacity(&self, _: &Recording, _: Option<u64>) -> Result<usize> {
+            Ok(1)
+        }
+
+        fn population(&self, _: Arc<Recording>, _: &Method, _: usize) -> Result<Box<dyn Population>> {
+            Err(Error::Usage("no fit is made here".into()))
+        }
+    }
+
+    /// A closure runs on the CPU where popfit chose the GPU, and is refused where the user did.
+    #[test]
+    fn a_chosen_gpu_gives_way_to_the_cpu() {
+        let closure = || Closure::new(&["x"], &["a"], |_, p, y| y.fill(p[0])).unwrap();
+        let (named, mut chosen) = (Device::one(Gpu), Device::one(Gpu));
+        chosen.is_chosen = true;
+        let Err(Error::InvalidSettings { faults }) = CurveFitter::new(closure(), named).validate() else {
+            panic!("a closure on a GPU")
+        };
+        assert!(faults[0].name == "device" && faults[0].message.contains("Device::cpu()"), "{faults:?}");
+        let run = CurveFitter::new(closure(), chosen.clone()).checked().unwrap();
+        assert_eq!(run.device.name(), Device::cpu().name());
+        let formula = crate::Formula::parse("a*x").unwrap();
+        assert_eq!(CurveFitter::new(formula, chosen).checked().unwrap().device.name(), "gpu");
+    }
+}

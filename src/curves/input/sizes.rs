@@ -1,0 +1,83 @@
+//! Sizes of data and roots of variances of many fits, in vector code.
+
+use pulp::{Arch, Simd, WithSimd};
+
+/// Returns the largest |y| of each fit, (fits); NaN where one is not finite. `y`: (fits, points).
+pub(crate) fn sizes(y: &[f64], points: usize) -> Vec<f64> {
+    let mut out = vec![0.0; y.len() / points];
+    Arch::new().dispatch(Sizes { y, points, out: &mut out });
+    out
+}
+
+/// Replaces each variance, (fits, P), by the square root of its product with the factor of its fit. Those that are 0
+/// stay.
+pub(crate) fn roots(variances: &mut [f64], factors: &[f64]) {
+    Arch::new().dispatch(Roots { variances, factors });
+}
+
+struct Sizes<'a> {
+    y: &'a [f64],
+    points: usize,
+    out: &'a mut [f64],
+}
+
+impl WithSimd for Sizes<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        // positive numbers are ordered as their bits are; infinities and NaN come last
+        const MAGNITUDE: u64 = u64::MAX >> 1;
+        for (y, out) in self.y.chunks_exact(self.points).zip(self.out) {
+            let mut most = 0;
+            for y in y {
+                most = u64::max(most, y.to_bits() & MAGNITUDE);
+            }
+            *out = if most < f64::INFINITY.to_bits() { f64::from_bits(most) } else { f64::NAN };
+        }
+    }
+}
+
+struct Roots<'a> {
+    variances: &'a mut [f64],
+    factors: &'a [f64],
+}
+
+impl WithSimd for Roots<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let width = self.variances.len() / self.factors.len().max(1);
+        for (own, factor) in self.variances.chunks_exact_mut(width.max(1)).zip(self.factors) {
+            // held parameters have none, whatever the factor
+            own.iter_mut().for_each(|x| *x *= if *x == 0.0 { 1.0 } else { *factor });
+        }
+        self.variances.iter_mut().for_each(|x| *x = x.sqrt());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_the_largest_or_nan() {
+        let y: Vec<f64> = (0..33).map(|j| -f64::from(j)).collect();
+        assert_eq!(sizes(&y, 11), [10.0, 21.0, 32.0]);
+        for (at, x) in [(0, f64::NAN), (10, f64::INFINITY), (12, f64::NEG_INFINITY), (32, f64::NAN)] {
+            let mut bad = y.clone();
+            bad[at] = x;
+            let found = sizes(&bad, 11);
+            (0..3).for_each(|k| assert_eq!(found[k].is_nan(), k == at / 11, "{at}: {found:?}"));
+        }
+    }
+
+    #[test]
+    fn held_parameters_keep_their_0() {
+        let mut variances = [4.0, 0.0, 9.0, 0.0];
+        roots(&mut variances, &[4.0, f64::NAN]);
+        assert_eq!(variances[..2], [4.0, 0.0]);
+        assert!(variances[2].is_nan() && variances[3] == 0.0);
+    }
+}

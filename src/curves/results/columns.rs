@@ -1,0 +1,280 @@
+//! Results of millions of small fits, column by column.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::curve_model::CurveModel;
+use crate::curves::CurveSolver;
+use crate::curves::input::data::Curves;
+use crate::curves::results::result::open_undetermined;
+use crate::curves::routes::passage::Passage;
+use crate::curves::routes::watch::Watch;
+use crate::curves::{CurveFit, CurveRun};
+use crate::error::Result;
+use crate::flag::Flags;
+use crate::formula::Formula;
+use crate::solver::whole::{MOST_PARAMETERS, MOST_POINTS};
+use crate::solver::{LevenbergMarquardt, Outcome, Status};
+
+/// Maximum number of linearisations of a whole fit.
+const MOST_ROUNDS: u32 = 100;
+/// Number of fits that go through populations together.
+const REST: usize = 4096;
+
+/// Results of many curves, row by row. P is the number of parameters.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct CurveColumns {
+    /// (curves, P); NaN where a curve could not be fitted. An interrupted fit has the best point that it had found, or
+    /// its start.
+    pub parameters: Vec<f64>,
+    /// (curves, P): as [`CurveFit::errors`](super::CurveFit::errors).
+    pub errors: Vec<f64>,
+    /// (curves): Σ ((y − model) / sigma)² over the points that are not masked.
+    pub chi2: Vec<f64>,
+    /// (curves): how each fit ended.
+    pub status: Vec<Status>,
+    /// (curves): linearisations.
+    pub rounds: Vec<u32>,
+    /// (curves): evaluations of the model, with or without derivatives, as
+    /// [`CurveFit::evaluations`](super::CurveFit::evaluations).
+    pub evaluations: Vec<u32>,
+    /// (curves): [`Flags::UNDETERMINED`] and [`Flags::AT_BOUND`].
+    pub flags: Vec<Flags>,
+    /// (curves, P, P): as [`CurveFit::covariance`](super::CurveFit::covariance), where
+    /// [`CurveFitter::covariance`](crate::CurveFitter::covariance) asks for it; NaN of fits without errors.
+    pub covariance: Option<Vec<f64>>,
+    names: Arc<[String]>,
+    /// Messages of the curves that are not a plain success, by index.
+    messages: BTreeMap<usize, String>,
+}
+
+/// A status takes a byte per curve.
+const _: () = assert!(size_of::<Status>() == 1);
+
+impl CurveColumns {
+    /// Returns the number of curves.
+    pub fn len(&self) -> usize {
+        self.status.len()
+    }
+
+    /// Returns whether there is no curve.
+    pub fn is_empty(&self) -> bool {
+        self.status.is_empty()
+    }
+
+    /// Returns the names of the parameters, in the order of each row.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Returns the values of a parameter, one per curve; `None` where there is no parameter of this name.
+    pub fn column(&self, parameter: &str) -> Option<impl ExactSizeIterator<Item = f64> + '_> {
+        self.strided(&self.parameters, parameter)
+    }
+
+    /// Returns the standard errors of a parameter, one per curve; `None` where there is no parameter of this name.
+    pub fn errors(&self, parameter: &str) -> Option<impl ExactSizeIterator<Item = f64> + '_> {
+        self.strided(&self.errors, parameter)
+    }
+
+    /// Returns what there is to say about a curve's fit: the cause of a bad input, how a fit failed, or which
+    /// parameters the data do not determine. `None` of a plain success, and of many fits that a run had no time for.
+    pub fn message(&self, k: usize) -> Option<&str> {
+        self.messages.get(&k).map(String::as_str)
+    }
+
+    /// Returns a named parameter's column of numbers of shape (curves, P); `None` where there is no such parameter.
+    fn strided<'s>(&'s self, rows: &'s [f64], name: &str) -> Option<impl ExactSizeIterator<Item = f64> + 's> {
+        let p = self.names.iter().position(|known| known == name)?;
+        Some(rows.chunks_exact(self.names.len()).map(move |row| row[p]))
+    }
+
+    /// Returns the codes of the statuses ([`Status::code`]), one per curve.
+    pub fn status_codes(&self) -> Vec<i8> {
+        self.status.iter().map(|status| status.code() as i8).collect()
+    }
+
+    /// Returns the parameters, χ² and rounds of curve `k` as an outcome if its fit was a success; `None` if it must be
+    /// fitted again.
+    pub(crate) fn outcome(&self, k: usize) -> Option<Outcome> {
+        let count = self.parameters.len() / self.status.len();
+        let status = Some(self.status[k]).filter(|status| status.is_success())?;
+        let rounds = self.rounds[k];
+        let parameters = self.parameters[k * count..(k + 1) * count].to_vec();
+        Some(Outcome {
+            status: Some(status),
+            rounds,
+            evaluations: rounds,
+            parameters,
+            chi2: self.chi2[k],
+            ..Outcome::default()
+        })
+    }
+
+    /// Returns the indices of the parameters of curve `k` with infinite errors, if it has the flag
+    /// [`Flags::UNDETERMINED`]; else `None`.
+    fn undetermined(&self, k: usize) -> Option<Vec<usize>> {
+        let count = self.names.len();
+        let is_open = |p: &usize| self.errors[k * count + p].is_infinite();
+        self.flags[k].contains(Flags::UNDETERMINED).then(|| (0..count).filter(is_open).collect())
+    }
+
+    /// Marks curve `k` as interrupted, without errors and flags, because the run was stopped before its fit had ended.
+    fn interrupt(&mut self, k: usize) {
+        let count = self.parameters.len() / self.status.len();
+        self.status[k] = Status::Interrupted;
+        self.flags[k] = Flags::empty();
+        self.errors[k * count..(k + 1) * count].fill(f64::NAN);
+    }
+
+    /// Copies a curve's fit into row `k` of all columns, with its message only where it has failed or has flags.
+    fn put(&mut self, k: usize, fit: &CurveFit) {
+        let row = k * fit.parameters.len()..(k + 1) * fit.parameters.len();
+        self.parameters[row.clone()].copy_from_slice(&fit.parameters);
+        self.errors[row].copy_from_slice(&fit.errors);
+        if let Some(all) = &mut self.covariance {
+            let size = fit.covariance.len();
+            all[k * size..(k + 1) * size].copy_from_slice(&fit.covariance);
+        }
+        self.chi2[k] = fit.chi2;
+        self.status[k] = fit.status;
+        self.rounds[k] = fit.rounds;
+        self.evaluations[k] = fit.evaluations;
+        self.flags[k] = fit.flags;
+        if !fit.status.is_success() || !fit.flags.is_empty() {
+            self.messages.insert(k, fit.message.clone());
+        }
+    }
+
+    /// Resizes all columns for so many curves of the model, and clears messages and covariances; a fit overwrites the
+    /// rest.
+    fn reset(&mut self, curves: usize, model: &CurveModel, covariance: bool) {
+        self.names = model.names();
+        let parameters = self.names.len();
+        self.covariance = covariance.then(|| vec![f64::NAN; curves * parameters * parameters]);
+        self.parameters.resize(curves * parameters, f64::NAN);
+        self.errors.resize(curves * parameters, f64::NAN);
+        self.chi2.resize(curves, f64::NAN);
+        self.status.resize(curves, Status::BadInput);
+        self.rounds.resize(curves, 0);
+        self.evaluations.resize(curves, 0);
+        self.messages.clear();
+        self.flags.resize(curves, Flags::empty());
+    }
+}
+
+impl CurveRun {
+    /// Fits curves and writes the results into columns, with another attempt if the device fails.
+    pub(crate) fn fit_columns(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
+        self.with_attempts(watch, |run| run.fit_columns_here(curves, columns, watch))
+    }
+
+    /// Fits curves on this device, in a single attempt, and writes the results into columns.
+    fn fit_columns_here(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
+        let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
+        curves.check_estimator(self.estimator)?;
+        columns.reset(count, &self.model, self.covariance);
+        match self.whole_problem(points) {
+            Some((formula, settings)) => {
+                Passage::new(self, curves, points, formula, settings, false).run(columns, watch)?;
+                self.add_covariances(curves, points, columns, watch);
+                self.add_messages(curves, points, columns);
+                self.fit_rest(curves, points, columns, watch)
+            }
+            None => {
+                self.fit_here(curves, watch)?.iter().enumerate().for_each(|(k, fit)| columns.put(k, fit));
+                Ok(())
+            }
+        }
+    }
+
+    /// Fits small curves of a formula on the CPU in f64 to the solver's tolerances; `None` on a GPU, or if the problem
+    /// is not of this kind.
+    pub(crate) fn fit_whole(
+        &self,
+        curves: &Curves,
+        count: usize,
+        points: usize,
+        watch: &Watch,
+    ) -> Result<Option<CurveColumns>> {
+        if self.device.inner.runs_wgsl() {
+            return Ok(None);
+        }
+        let Some((formula, settings)) = self.whole_problem(points) else { return Ok(None) };
+        let mut columns = CurveColumns::default();
+        columns.reset(count, &self.model, false);
+        Passage::new(self, curves, points, formula, settings, true).run(&mut columns, watch)?;
+        Ok(Some(columns))
+    }
+
+    /// Returns formula and settings if curves of so many points are small enough to be fitted many at once, one per
+    /// vector lane; else `None`.
+    fn whole_problem(&self, points: usize) -> Option<(&Formula, LevenbergMarquardt)> {
+        let tiny = self.held.len() <= MOST_PARAMETERS && (1..=MOST_POINTS).contains(&points);
+        match (self.model.formula(), self.solver) {
+            (Some(formula), CurveSolver::Lm(settings)) if tiny && self.ties.is_empty() => {
+                // what needs many rounds is better off one by one: lanes wait for their slowest fit
+                let max_rounds = settings.max_rounds.min(MOST_ROUNDS);
+                Some((formula, LevenbergMarquardt { max_rounds, ..settings }))
+            }
+            _ => None,
+        }
+    }
+
+    /// Writes the covariances of all curves that have ended well, from their Jacobians in f64, into the columns if they
+    /// have room for them.
+    fn add_covariances(&self, curves: &Curves, points: usize, columns: &mut CurveColumns, watch: &Watch) {
+        let (Some(all), errors) = (&mut columns.covariance, &columns.errors) else { return };
+        let (settings, count) = (self.settings(), self.held.len());
+        let ends = columns.status.par_iter().zip(columns.parameters.par_chunks(count)).enumerate();
+        ends.zip(all.par_chunks_mut(count * count)).for_each(|((k, (status, parameters)), own)| {
+            if status.is_success()
+                && !watch.is_stopped()
+                && let Ok(curve) = curves.curve(k, points, &settings)
+                && let Some(covariance) = self.covariance_at(&curve, parameters)
+            {
+                own.copy_from_slice(&covariance);
+                let errors = &errors[k * count..(k + 1) * count];
+                open_undetermined(own, (0..count).filter(|&p| errors[p].is_infinite()));
+            }
+        });
+    }
+
+    /// Adds to the columns' messages why curves could not be fitted, and which parameters the data do not determine.
+    fn add_messages(&self, curves: &Curves, points: usize, columns: &mut CurveColumns) {
+        let settings = self.settings();
+        let messages = (0..columns.len()).into_par_iter().filter_map(|k| {
+            let message = match columns.status[k] {
+                Status::BadInput => curves.curve(k, points, &settings).err()?,
+                status => self.undetermined_message(status, &columns.undetermined(k)?),
+            };
+            Some((k, message))
+        });
+        let messages: Vec<(usize, String)> = messages.collect();
+        columns.messages.extend(messages);
+    }
+
+    /// Fits again, from their starts and as [`fit`](Self::fit) does, the curves whose fast fits in vector lanes have
+    /// failed, bad inputs excepted.
+    fn fit_rest(&self, curves: &Curves, points: usize, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
+        let settings = self.settings();
+        let open = |k: &usize| !columns.status[*k].is_success() && columns.status[*k] != Status::BadInput;
+        let rest: Vec<usize> = (0..columns.status.len()).filter(open).collect();
+        for some in rest.chunks(REST) {
+            // what is left has its start already
+            if watch.is_stopped() {
+                some.iter().for_each(|&k| columns.interrupt(k));
+                continue;
+            }
+            let ready = some.iter().filter_map(|&k| curves.curve(k, points, &settings).ok()).collect();
+            self.fit_each(curves.grid, points, ready, watch, &mut |k, fit| {
+                watch.end(&fit);
+                columns.put(k, &fit);
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,7 @@
+//! What a fit gives: a result of its own or columns of all, intervals and a report.
+
+pub mod columns;
+pub mod interval;
+pub mod report;
+pub mod result;
+pub mod sound;

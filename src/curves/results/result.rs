@@ -1,0 +1,328 @@
+//! Result of one curve's fit, in the terms of scipy's users.
+
+use crate::curves::ends::polish::Problem;
+use crate::curves::input::data::Curve;
+use crate::curves::results::sound;
+use crate::curves::{CurveRun, CurveSolver};
+use crate::flag::Flags;
+use crate::solver::{Estimator, Outcome, Status};
+
+/// An error of so many times a parameter's size says that it may be anything.
+const VAGUE: f64 = 1e6;
+
+/// One curve's result. P is the number of parameters.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CurveFit {
+    /// scipy `least_squares`' codes, and popfit's own below 0.
+    pub status: Status,
+    /// The status in words, the cause of a bad input, the failure of a model, or where an interrupted fit stood.
+    pub message: String,
+    /// (P): NaN when the curve could not be fitted. An interrupted fit has the best point that it had found, or its
+    /// start.
+    pub parameters: Vec<f64>,
+    /// (P): where the fit started.
+    pub start: Vec<f64>,
+    /// (P): square roots of the covariance's diagonal; 0 for fixed parameters, infinite for those that the data do not
+    /// determine ([`Flags::UNDETERMINED`]), NaN for those at a bound.
+    ///
+    /// Unless [`absolute_sigma`](crate::CurveFitter::absolute_sigma) is set, sigma has relative meaning only: the
+    /// covariance (JᵀJ)⁻¹ is multiplied by χ²/dof, so that a common factor of all sigmas changes no error. So do
+    /// scipy's `curve_fit` (`absolute_sigma=False`) and lmfit (`scale_covar=True`) by default. With it the errors are
+    /// those of (JᵀJ)⁻¹ alone. χ² counts as no less than the rounding of the data leaves of it, and without degrees of
+    /// freedom the errors are NaN.
+    pub errors: Vec<f64>,
+    /// (P, P), row by row, at the solution. NaN beside parameters whose errors are not finite.
+    pub covariance: Vec<f64>,
+    /// [`Flags::UNDETERMINED`] and [`Flags::AT_BOUND`].
+    pub flags: Flags,
+    /// Σ ((y − model) / sigma)², or the estimator's cost, over the points that are not masked, without priors.
+    pub chi2: f64,
+    /// Points that are not masked.
+    pub points: usize,
+    /// Points that are not masked + priors − free parameters.
+    pub dof: i64,
+    /// Akaike's and the Bayesian information criterion, n ln(χ²/n) + 2k and + k ln n for n points and k free
+    /// parameters, as lmfit has them; for counts χ² + 2k and + k ln n.
+    pub aic: f64,
+    /// The Bayesian criterion, as described for `aic`.
+    pub bic: f64,
+    /// Evaluations of the model, with or without derivatives (scipy's `nfev`).
+    pub evaluations: u32,
+    /// Number of evaluations that were linearisations: the solver's rounds, and those of the polish (scipy's `njev`).
+    pub rounds: u32,
+    /// Largest |Jᵀr| of a free parameter that is not at a bound: scipy's `optimality`.
+    pub optimality: f64,
+}
+
+impl CurveFit {
+    /// Returns a fit that is all NaN, so that a value which nobody writes is seen.
+    pub(in crate::curves) fn blank(parameters: usize) -> CurveFit {
+        CurveFit {
+            status: Status::BadInput,
+            message: String::new(),
+            parameters: vec![f64::NAN; parameters],
+            start: vec![f64::NAN; parameters],
+            errors: vec![f64::NAN; parameters],
+            covariance: vec![f64::NAN; parameters * parameters],
+            flags: Flags::empty(),
+            chi2: f64::NAN,
+            points: 0,
+            dof: 0,
+            aic: f64::NAN,
+            bic: f64::NAN,
+            evaluations: 0,
+            rounds: 0,
+            optimality: f64::NAN,
+        }
+    }
+
+    /// Returns χ²/dof with a dof of at least 1, as lmfit's `redchi`.
+    pub fn reduced_chi2(&self) -> f64 {
+        self.chi2 / self.dof.max(1) as f64
+    }
+
+    /// Returns the correlations, (P, P) row by row: covariance over the product of the errors. NaN where one of these
+    /// is 0 or unknown.
+    pub fn correlation(&self) -> Vec<f64> {
+        let count = self.errors.len();
+        let one = |i: usize| self.covariance[i] / (self.errors[i / count] * self.errors[i % count]);
+        (0..count * count).map(one).collect()
+    }
+
+    /// Sets AIC and BIC from χ², the number of points and the number of `free` parameters.
+    pub(crate) fn set_criteria(&mut self, free: usize, estimator: Estimator) {
+        let (n, k) = (self.points as f64, free as f64);
+        // of 0 as lmfit has it
+        let each = f64::max(self.chi2 / n, 1e-250);
+        let likelihood = if estimator.takes_counts() { self.chi2 } else { n * each.ln() };
+        (self.aic, self.bic) = (likelihood + 2.0 * k, likelihood + k * n.ln());
+    }
+}
+
+/// Returns those of `inside` whose error is NaN or far larger than the parameter, its start and its unit.
+pub(crate) fn poorly_determined(fit: &CurveFit, curve: &Curve, inside: &[usize]) -> Vec<usize> {
+    let size = |p: usize| fit.parameters[p].abs().max(fit.start[p].abs()).max(curve.scale[p]);
+    inside.iter().copied().filter(|&p| fit.errors[p].is_nan() || fit.errors[p] > VAGUE * size(p)).collect()
+}
+
+/// Makes the errors of `undetermined` parameters infinite, and sets the flag if there are any.
+fn flag_undetermined(fit: &mut CurveFit, undetermined: &[usize]) {
+    open_undetermined(&mut fit.covariance, undetermined.iter().copied());
+    for &p in undetermined {
+        fit.errors[p] = f64::INFINITY;
+        fit.flags |= Flags::UNDETERMINED;
+    }
+}
+
+/// Makes the variances of undetermined parameters infinite and their covariances NaN in a matrix (P, P).
+pub(crate) fn open_undetermined(covariance: &mut [f64], undetermined: impl Iterator<Item = usize> + Clone) {
+    let count = covariance.len().isqrt();
+    for p in undetermined.clone() {
+        for q in 0..count {
+            (covariance[p * count + q], covariance[q * count + p]) = (f64::NAN, f64::NAN);
+        }
+    }
+    undetermined.for_each(|p| covariance[p * count + p] = f64::INFINITY);
+}
+
+/// Returns a message for users that explains a status.
+pub(crate) fn message(status: Status) -> &'static str {
+    match status {
+        Status::MaxRounds => "the budget of rounds is spent",
+        Status::Gtol => "converged: the gradient is small (gtol)",
+        Status::Ftol => "converged: the objective no longer falls (ftol)",
+        Status::Xtol => "converged: the step is small (xtol)",
+        Status::FtolXtol => "converged: objective and step (ftol, xtol)",
+        Status::BadInput => "the data cannot be fitted",
+        Status::Interrupted => "interrupted",
+        Status::Singular => "the normal matrix could not be solved at any damping",
+        Status::NotFinite => "the model is not finite at the start",
+        Status::Stalled => "no acceptable step after the allowed rejections",
+    }
+}
+
+impl CurveRun {
+    /// Turns a solver's outcome into a curve's result, refined and with errors from the rows in f64.
+    pub(crate) fn finish(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
+        let fit = match outcome.status {
+            None | Some(Status::Interrupted) => self.interrupted(curve, outcome),
+            Some(_) if self.estimator.is_cost() => self.finish_cost(curve, outcome),
+            Some(_) => sound::curve(self.refined(curve, outcome)),
+        };
+        self.with_failure(curve, fit)
+    }
+
+    /// Makes the result, at its start, of a curve whose fit had not begun when the run was stopped.
+    pub(crate) fn not_begun(&self, curve: &Curve) -> CurveFit {
+        let mut fit = self.fit_of(curve, &Outcome { parameters: curve.start.clone(), ..Outcome::default() });
+        (fit.status, fit.message) = (Status::Interrupted, "interrupted before it began".into());
+        fit
+    }
+
+    /// Makes the result, at the best point found, of a curve whose fit was stopped with the run. There are no errors:
+    /// they would take an evaluation.
+    pub(crate) fn interrupted(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
+        if outcome.rounds == 0 {
+            return self.not_begun(curve);
+        }
+        let mut fit = self.fit_of(curve, outcome);
+        fit.status = Status::Interrupted;
+        fit.chi2 = outcome.chi2;
+        let rounds = if outcome.rounds == 1 { "round" } else { "rounds" };
+        fit.message = format!("interrupted after {} {rounds}, at chi-square {}", outcome.rounds, outcome.chi2);
+        fit
+    }
+
+    /// Makes the result of a fit that minimised a cost, which has no points and no known curvature.
+    fn finish_cost(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
+        let mut fit = self.fit_of(curve, outcome);
+        (fit.points, fit.dof, fit.chi2) = (0, 0, outcome.chi2);
+        if fit.status.is_success() && !fit.chi2.is_finite() {
+            fit.status = Status::NotFinite;
+            fit.message = message(fit.status).into();
+        }
+        if self.problem(curve).inside(&fit.parameters).len() < curve.free().len() {
+            fit.flags |= Flags::AT_BOUND;
+        }
+        for (p, error) in fit.errors.iter_mut().enumerate().filter(|(p, _)| curve.lower[*p] == curve.upper[*p]) {
+            *error = 0.0;
+            let count = curve.start.len();
+            (0..count).for_each(|q| (fit.covariance[p * count + q], fit.covariance[q * count + p]) = (0.0, 0.0));
+        }
+        fit
+    }
+
+    /// Returns a fit as not finite, with the failure as its message, if the curve's model has failed.
+    fn with_failure(&self, curve: &Curve, mut fit: CurveFit) -> CurveFit {
+        if let Some(failure) = self.failures.text(curve.index) {
+            (fit.status, fit.message) = (Status::NotFinite, failure);
+            fit.errors.fill(f64::NAN);
+            fit.covariance.fill(f64::NAN);
+        }
+        fit
+    }
+
+    /// Copies an outcome's status, counts and parameters into a result without χ² and errors.
+    fn fit_of(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
+        let mut fit = CurveFit::blank(curve.start.len());
+        fit.status = outcome.status.unwrap_or(Status::Interrupted);
+        fit.message = message(fit.status).into();
+        fit.evaluations = outcome.evaluations;
+        fit.rounds = if matches!(self.solver, CurveSolver::NelderMead(_)) { 0 } else { outcome.rounds };
+        fit.parameters.clone_from(&outcome.parameters);
+        fit.start.clone_from(&curve.start);
+        (fit.points, fit.dof) = (curve.used, self.dof(curve.used, curve.free().len()));
+        fit
+    }
+
+    /// Refines an outcome in f64, and computes χ², covariance, errors and flags.
+    fn refined(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
+        let count = curve.start.len();
+        let mut fit = self.fit_of(curve, outcome);
+        let problem = self.problem(curve);
+        if fit.status == Status::NotFinite {
+            fit.message = self.not_finite(&problem, &fit.parameters);
+        }
+        if self.model.needs_gpu() {
+            self.finish_by_sums(curve, outcome, &problem, &mut fit);
+            return fit;
+        }
+        let Some(mut rows) = problem.rows(&fit.parameters) else {
+            // at the edge of where the model has a value: no success without errors
+            if fit.status.is_success() {
+                (fit.status, fit.chi2) = (Status::Stalled, outcome.chi2);
+                fit.message = message(fit.status).into();
+            }
+            return fit;
+        };
+        let evaluations = 1 + self.refine_end(&problem, &mut fit, &mut rows);
+        let mut undetermined = self.judge_end(&problem, &mut fit, &mut rows);
+        fit.evaluations += evaluations + problem.costs.get();
+        fit.rounds += evaluations;
+        fit.chi2 = rows.chi2;
+        fit.set_criteria(curve.free().len(), self.estimator);
+        let inside = problem.inside(&fit.parameters);
+        fit.optimality = inside.iter().map(|&p| rows.gradient[p].abs()).fold(0.0, f64::max);
+        fit.covariance = problem.covariance(&rows, &fit.parameters);
+        // directions that are lost to rounding, whatever the noise
+        undetermined.extend(inside.iter().copied().filter(|&p| fit.covariance[p * count + p].is_nan()));
+        let factor = self.variance_factor(&fit, curve.rounding(f64::EPSILON));
+        // held parameters have none, whatever the factor
+        fit.covariance.iter_mut().filter(|c| **c != 0.0).for_each(|c| *c *= factor);
+        fit.errors = (0..count).map(|p| fit.covariance[p * count + p].sqrt()).collect();
+        undetermined.extend(problem.idle(&rows, &inside));
+        self.set_flags(&mut fit, curve, &inside, undetermined);
+        fit
+    }
+
+    /// Returns the covariance at an end, as [`refined`](Self::refined) computes it; `None` where rows are not finite.
+    pub(crate) fn covariance_at(&self, curve: &Curve, parameters: &[f64]) -> Option<Vec<f64>> {
+        let problem = self.problem(curve);
+        let rows = problem.rows(parameters)?;
+        let mut fit = CurveFit::blank(parameters.len());
+        fit.parameters.copy_from_slice(parameters);
+        (fit.chi2, fit.dof) = (rows.chi2, self.dof(curve.used, curve.free().len()));
+        let factor = self.variance_factor(&fit, curve.rounding(f64::EPSILON));
+        let mut covariance = problem.covariance(&rows, parameters);
+        covariance.iter_mut().filter(|c| **c != 0.0).for_each(|c| *c *= factor);
+        Some(covariance)
+    }
+
+    /// Flags a fit as at a bound or undetermined, by infinite errors and by the parameters `known` to be so.
+    /// Undetermined parameters are those that are `known` to be, and those `inside` their bounds whose error is beyond
+    /// f64's range.
+    pub(crate) fn set_flags(&self, fit: &mut CurveFit, curve: &Curve, inside: &[usize], known: Vec<usize>) {
+        if inside.len() < curve.free().len() {
+            fit.flags |= Flags::AT_BOUND;
+        }
+        let mut undetermined: Vec<usize> = inside.iter().copied().filter(|&p| fit.errors[p].is_infinite()).collect();
+        undetermined.extend(known);
+        undetermined.sort_unstable();
+        undetermined.dedup();
+        flag_undetermined(fit, &undetermined);
+        if fit.status.is_success() && !undetermined.is_empty() {
+            fit.message = self.undetermined_message(fit.status, &undetermined);
+        }
+    }
+
+    /// Returns the message of a success whose data do not determine some parameters.
+    pub(crate) fn undetermined_message(&self, status: Status, parameters: &[usize]) -> String {
+        let names: Vec<&str> = parameters.iter().map(|&p| self.model.parameters()[p].as_str()).collect();
+        format!("{}; the data do not determine {}", message(status), names.join(", "))
+    }
+
+    /// Returns a message that says which value is not finite at a start, and at which point.
+    fn not_finite(&self, problem: &Problem, parameters: &[f64]) -> String {
+        let Curve { y, weight, scale, .. } = problem.curve;
+        let Some(rows) = problem.model_rows(true, parameters, scale) else {
+            return "the model, or a derivative, is not finite at the start".into();
+        };
+        let points = y.len();
+        let found = |bad: &dyn Fn(usize) -> bool| (0..rows.len()).find(|&i| weight[i % points] > 0.0 && bad(i));
+        if let Some(i) = found(&|i| !rows[i].is_finite()) {
+            let what = match i / points {
+                0 => "the model".into(),
+                row => format!("the derivative by `{}`", self.model.parameters()[row - 1]),
+            };
+            return format!("{what} is not finite at the start: {} at point {}", rows[i], i % points);
+        }
+        let counted = self.estimator.takes_counts();
+        if let Some(j) = found(&|i| counted && i < points && rows[i] <= 0.0) {
+            return format!("the model is not positive at the start: {} at point {j}", rows[j]);
+        }
+        let range = if self.device.inner.runs_wgsl() { "f32" } else { "f64" };
+        format!("at the start the model, a derivative or a square of theirs leaves the range of {range}")
+    }
+
+    /// Returns the factor on covariances: 1, or (χ² + priors)/dof where sigma is relative (NaN without dof). That sum
+    /// is taken to be at least the data's `rounding`.
+    pub(crate) fn variance_factor(&self, fit: &CurveFit, rounding: f64) -> f64 {
+        match (self.is_scaled(), fit.dof) {
+            (false, _) => 1.0,
+            // nothing is left to tell the noise from
+            (true, ..=0) => f64::NAN,
+            (true, dof) => f64::max(fit.chi2 + self.penalty(&fit.parameters), rounding) / dof as f64,
+        }
+    }
+}

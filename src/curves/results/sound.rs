@@ -1,0 +1,105 @@
+//! The last check of every curve: a success has no number that is not finite, whatever went wrong before.
+
+use crate::curves::results::result::CurveFit;
+use crate::flag::Flags;
+use crate::math::all_finite;
+use crate::solver::Status;
+
+/// Changes the status of a successful curve to [`Status::NotFinite`], and its errors to NaN, if one of its numbers is
+/// not finite. Its covariance is NaN if a parameter is undetermined or at a bound, or if the noise is unknown.
+pub fn curve(mut fit: CurveFit) -> CurveFit {
+    if fit.status.is_success() && !curve_is_sound(&fit) {
+        fit.status = Status::NotFinite;
+        fit.message = "the result is not finite".into();
+        fit.errors.fill(f64::NAN);
+        fit.covariance.fill(f64::NAN);
+    }
+    fit
+}
+
+/// Returns whether parameters, χ² and covariances are finite, and errors infinite only, and always, with the flag for
+/// undetermined ones.
+fn curve_is_sound(fit: &CurveFit) -> bool {
+    let count = fit.errors.len();
+    let known = |p: &usize| fit.errors[*p].is_finite();
+    let mut pairs = (0..count).filter(known).flat_map(|q| (0..count).filter(known).map(move |p| (p, q)));
+    all_finite(&fit.parameters)
+        && all_finite(&[fit.chi2, fit.aic, fit.bic, fit.optimality])
+        && fit.errors.iter().any(|error| error.is_infinite()) == fit.flags.contains(Flags::UNDETERMINED)
+        && pairs.all(|(p, q)| fit.covariance[p * count + q].is_finite())
+}
+
+/// Changes the status codes (n) of successful curves whose χ² or parameters are not finite to [`Status::NotFinite`].
+/// `parameters` and `errors` are (n, P), and `chi2` is (n).
+pub fn columns(status: &mut [i8], parameters: &[f64], errors: &mut [f64], chi2: &[f64]) {
+    // Usually all values are finite. A loop without an early exit compiles to vector code.
+    let all = |values: &[f64]| values.iter().fold(true, |all, x| all & x.is_finite());
+    let count = parameters.len() / status.len().max(1);
+    if count == 0 || (all(parameters) && all(chi2) && all(errors)) {
+        return;
+    }
+    let fits = parameters.chunks(count).zip(errors.chunks_mut(count)).zip(chi2);
+    for (status, ((parameters, errors), chi2)) in status.iter_mut().zip(fits) {
+        if *status > 0 && !(chi2.is_finite() && all_finite(parameters)) {
+            *status = Status::NotFinite.code() as i8;
+            errors.fill(f64::NAN);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_that_is_not_finite_is_no_success() {
+        let good = || CurveFit {
+            status: Status::Ftol,
+            parameters: vec![1.0; 2],
+            errors: vec![0.1; 2],
+            covariance: vec![0.01, 0.001, 0.001, 0.01],
+            chi2: 1.0,
+            aic: 1.0,
+            bic: 1.0,
+            optimality: 0.0,
+            ..CurveFit::blank(2)
+        };
+        let undetermined = || CurveFit {
+            errors: vec![0.1, f64::INFINITY],
+            covariance: vec![0.01, f64::NAN, f64::NAN, f64::INFINITY],
+            flags: Flags::UNDETERMINED,
+            ..good()
+        };
+        for fit in [good(), undetermined()] {
+            assert_eq!(curve(fit).status, Status::Ftol);
+        }
+        let spoils: [fn(&mut CurveFit, f64); 6] = [
+            |fit, x| fit.parameters[1] = x,
+            |fit, x| fit.chi2 = x,
+            |fit, x| fit.aic = x,
+            |fit, x| fit.optimality = x,
+            |fit, x| fit.errors[1] = x.abs().max(f64::INFINITY),
+            |fit, x| fit.covariance[1] = x,
+        ];
+        for (k, spoil) in spoils.into_iter().enumerate() {
+            for x in [f64::NAN, f64::INFINITY] {
+                let mut bad = good();
+                spoil(&mut bad, x);
+                let bad = curve(bad);
+                assert_eq!(bad.status, Status::NotFinite, "field {k}: {x}");
+                assert!(bad.errors.iter().chain(&bad.covariance).all(|x| x.is_nan()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_column_that_is_not_finite_is_no_success() {
+        for (parameter, chi2, expected) in [(1.0, 1.0, 2), (f64::NAN, 1.0, -4), (1.0, f64::INFINITY, -4)] {
+            let (mut status, mut errors) = ([2, 2, -1], [0.1; 6]);
+            let parameters = [1.0, 1.0, parameter, 1.0, f64::NAN, f64::NAN];
+            columns(&mut status, &parameters, &mut errors, &[1.0, chi2, f64::NAN]);
+            assert_eq!(status, [2, expected, -1]);
+            assert_eq!(errors.map(f64::is_nan), [false, false, expected < 0, expected < 0, false, false]);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Ends of whole fits: errors from their variances, and statuses that hold.
+
+use rayon::prelude::*;
+
+use super::bounds::{bounds_of, free};
+use super::{Passage, Rows, TASK};
+use crate::curves::input::data::rounding;
+use crate::curves::input::sizes::roots;
+use crate::curves::results::sound;
+use crate::flag::Flags;
+use crate::solver::Status;
+use crate::solver::whole::{WAITING, WholeBatch, WholeColumns};
+
+/// Length of the next step, by the Jacobian itself, as a share of the errors, at which a fit whose sums f64 does not
+/// hold has ended.
+const NEAR: f64 = 1e-3;
+/// Largest χ² per point that may be rounding: with more, sigma would be finer than the last three bits of the data.
+const LITTLE: f64 = 1e-3;
+
+/// The end of a fit as [`fit`](crate::CurveFitter::fit) judges it.
+struct Judgement {
+    /// (P): infinite for parameters that the data do not determine.
+    variances: Vec<f64>,
+    /// True if the Jacobian says that the fit has ended.
+    is_end: bool,
+}
+
+impl Passage<'_> {
+    /// Turns the variances of a batch's ended fits into errors, in place, and successes that are not finite or no
+    /// minima into failures. `sizes`: the largest |y| of each fit.
+    pub(super) fn finish(&self, first: usize, batch: &WholeBatch<'_>, sizes: &[f64], columns: &mut WholeColumns<'_>) {
+        let p = self.parameters;
+        // all fits have the same degrees of freedom, unless there are masks or bounds of each fit
+        let alike = batch.mask.is_none() && batch.bounds.is_none_or(|(lower, _)| lower.len() == p);
+        let freedom = |k: usize| {
+            let (lower, upper) = bounds_of(batch, k, p);
+            self.fitter.dof(self.used(batch, k), free(lower, upper, p)).max(0)
+        };
+        let common = alike.then(|| freedom(0));
+        let parts = columns.variances.par_chunks_mut(TASK * p).zip(columns.parameters.par_chunks(TASK * p));
+        let ends = columns.chi2.par_chunks(TASK).zip(columns.status.par_chunks_mut(TASK));
+        parts.zip(ends).enumerate().for_each(|(part, ((variances, parameters), (chi2, status)))| {
+            let mut factors = Vec::with_capacity(chi2.len());
+            for (i, (own, parameters)) in variances.chunks_mut(p).zip(parameters.chunks(p)).enumerate() {
+                let (k, chi2) = (part * TASK + i, chi2[i]);
+                let (lower, upper) = bounds_of(batch, k, p);
+                let inside = |q: usize| lower.is_empty() || lower[q] < parameters[q] && parameters[q] < upper[q];
+                let mut is_open = false;
+                // a lost pivot takes along what was eliminated after it
+                if chi2.is_finite() && (0..p).any(|q| own[q].is_nan() && inside(q)) {
+                    match self.judge_end(first + k, parameters) {
+                        Some(judgement) => {
+                            own.copy_from_slice(&judgement.variances);
+                            is_open = judgement.variances.contains(&f64::INFINITY);
+                            // where a pivot is rounding the solver's predicted reduction means nothing
+                            if status[i] > 0 && !judgement.is_end {
+                                status[i] = Status::Stalled.code() as i8;
+                            }
+                        }
+                        // no success without derivatives
+                        None if status[i] > 0 => status[i] = Status::Stalled.code() as i8,
+                        None => {}
+                    }
+                }
+                let factor = match (!self.fitter.is_scaled(), common.unwrap_or_else(|| freedom(k))) {
+                    (true, _) => 1.0,
+                    // nothing is left to tell the noise from
+                    (false, 0) => f64::NAN,
+                    (false, dof) => {
+                        let rounding = self.rounding_of(batch, k, sizes[k], chi2);
+                        f64::max(chi2 + self.fitter.penalty(parameters), rounding) / dof as f64
+                    }
+                };
+                // an infinite variance stays one without any noise
+                factors.push(if is_open { factor.max(f64::MIN_POSITIVE) } else { factor });
+            }
+            roots(variances, &factors);
+            sound::columns(status, parameters, variances, chi2);
+        });
+    }
+
+    /// Flags fits with infinite errors as undetermined, and those with a parameter at a bound as such.
+    pub(super) fn set_flags(&self, batch: &WholeBatch<'_>, rows: &mut Rows<'_>) {
+        let p = self.parameters;
+        rows.flags.fill(Flags::empty());
+        if batch.bounds.is_none() && rows.errors.iter().fold(true, |all, error| all & error.is_finite()) {
+            return;
+        }
+        for (k, flags) in rows.flags.iter_mut().enumerate() {
+            let own = k * p..(k + 1) * p;
+            let (parameters, (lower, upper)) = (&rows.parameters[own.clone()], bounds_of(batch, k, p));
+            let is_at_bound = |q: usize| lower[q] < upper[q] && !(lower[q] < parameters[q] && parameters[q] < upper[q]);
+            flags.set(Flags::UNDETERMINED, rows.errors[own].iter().any(|error| error.is_infinite()));
+            flags.set(Flags::AT_BOUND, (0..lower.len()).any(is_at_bound) && parameters.iter().all(|x| x.is_finite()));
+        }
+    }
+
+    /// Returns the χ² that the rounding of the data of fit `k`, the largest of which is `size`, leaves in any case; 0
+    /// if `chi2` is certainly larger.
+    fn rounding_of(&self, batch: &WholeBatch<'_>, k: usize, size: f64, chi2: f64) -> f64 {
+        let points = self.points;
+        let plain = batch.sigma.is_none() && batch.mask.is_none();
+        let most = if plain { rounding([size].into_iter(), f64::EPSILON) } else { LITTLE };
+        if chi2 > most * points as f64 {
+            return 0.0;
+        }
+        let own = k * points..(k + 1) * points;
+        let counts = |j: &usize| batch.mask.is_none_or(|mask| !mask[*j]);
+        let weighted = |j: usize| batch.y[j] / batch.sigma.map_or(1.0, |sigma| sigma[j]);
+        rounding(own.filter(counts).map(weighted), f64::EPSILON)
+    }
+
+    /// Computes the variances at the end of curve `index`'s fit in f64, and whether it is a minimum; `None` where its
+    /// rows are not finite.
+    fn judge_end(&self, index: usize, parameters: &[f64]) -> Option<Judgement> {
+        let curve = self.curve(index)?;
+        let problem = self.fitter.problem(&curve);
+        let rows = problem.rows(parameters)?;
+        let covariance = problem.covariance(&rows, parameters);
+        let dof = self.fitter.dof(curve.used, curve.free().len()).max(1) as f64;
+        let noise = if self.fitter.is_scaled() { rows.cost() / dof } else { 1.0 };
+        let mut variances: Vec<f64> = covariance.into_iter().step_by(self.parameters + 1).collect();
+        let inside = problem.inside(parameters);
+        for &p in &inside {
+            if variances[p].is_nan() {
+                variances[p] = f64::INFINITY;
+            }
+        }
+        // parameters that have no effect here, or act alike, may lower the cost beside it
+        let is_saddle = problem.lower_beside(NEAR * NEAR * noise, &rows, parameters).is_some();
+        Some(Judgement {
+            variances,
+            // `fit` judges itself what it finishes
+            is_end: !is_saddle
+                && (self.exact || problem.promise(&rows, parameters).is_none_or(|gain| gain <= NEAR * NEAR * noise)),
+        })
+    }
+}
+
+/// Prepares fits for f64: those that f32 has ended without variances go on from their ends, and those that it has not
+/// ended begin at their starts again.
+pub(super) fn resume(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumns<'_>) {
+    snap_to_bounds(batch, p, columns);
+    // as a rule f32 has ended all
+    if columns.status.iter().all(|status| *status > 0)
+        && columns.variances.iter().fold(true, |all, x| all & x.is_finite())
+    {
+        return;
+    }
+    let ends = columns.status.par_iter_mut().zip(columns.promises.par_iter_mut());
+    let fits = ends.zip(columns.parameters.par_chunks_mut(p).zip(columns.variances.par_chunks(p))).enumerate();
+    fits.with_min_len(TASK).for_each(|(k, ((status, promise), (parameters, variances)))| {
+        let arrived = Status::from_code((*status).into()).is_some_and(Status::is_success);
+        let finite = parameters.iter().all(|x| x.is_finite());
+        let ended = arrived && variances.iter().all(|x| x.is_finite());
+        if *status != Status::BadInput.code() as i8 && !ended {
+            *status = WAITING;
+            if !(arrived && finite) {
+                *promise = f64::NAN;
+                parameters.copy_from_slice(&batch.starts[k * p..(k + 1) * p]);
+            }
+        }
+    });
+}
+
+/// Moves parameters that equal a bound when both are rounded to f32 onto the bound itself.
+fn snap_to_bounds(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumns<'_>) {
+    if batch.bounds.is_none() {
+        return;
+    }
+    for (k, parameters) in columns.parameters.chunks_mut(p).enumerate() {
+        let (lower, upper) = bounds_of(batch, k, p);
+        for (x, (lower, upper)) in parameters.iter_mut().zip(lower.iter().zip(upper)) {
+            for bound in [*lower, *upper] {
+                if *x as f32 == bound as f32 && bound.is_finite() {
+                    *x = bound;
+                }
+            }
+        }
+    }
+}
+
+/// Writes statuses, decoded from `codes`, and rounds, which also are the numbers of evaluations, into the rows of ended
+/// fits.
+pub(super) fn put_ends(rows: &mut Rows<'_>, codes: &[i8], rounds: &[u16]) {
+    let ends = rows.status.iter_mut().zip(rows.rounds.iter_mut().zip(rows.evaluations.iter_mut()));
+    for ((status, (to, evaluations)), (code, from)) in ends.zip(codes.iter().zip(rounds)) {
+        *status = Status::from_code((*code).into()).unwrap_or(Status::MaxRounds);
+        // a whole fit evaluates its model with derivatives only
+        (*to, *evaluations) = ((*from).into(), (*from).into());
+    }
+}

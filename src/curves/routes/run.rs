@@ -1,0 +1,142 @@
+//! A run of fits of curves: its checked settings, and what follows from them.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use crate::curve_model::{CurveModel, Failures};
+use crate::curves::ends::polish::Problem;
+use crate::curves::input::data::{Curve, Prior, Settings};
+use crate::curves::input::units;
+use crate::curves::routes::objective::{self, Design};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::formula::Tie;
+use crate::solver::{Estimator, LevenbergMarquardt, NelderMead};
+use crate::suggest::hint;
+
+/// The value of [`CurveFitter::LEVENBERG_MARQUARDT`](crate::CurveFitter::LEVENBERG_MARQUARDT).
+pub(crate) const LEVENBERG_MARQUARDT: LevenbergMarquardt = LevenbergMarquardt {
+    max_rounds: 500,
+    ftol: 1e-14,
+    xtol: 1e-12,
+    gtol: 1e-12,
+    initial_damping: 1e-3,
+    max_rejections: 30,
+    diagonal_floor: 0.3,
+    largest_step: 0.7,
+};
+
+/// Solver of curves: a [`Solver`](super::Solver) without the simplex after Levenberg–Marquardt, which is for spectra.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CurveSolver {
+    Lm(LevenbergMarquardt),
+    NelderMead(NelderMead),
+}
+
+/// A fitter whose settings have been checked, with one entry per parameter.
+#[derive(Clone, Debug)]
+pub(crate) struct CurveRun {
+    pub(crate) model: CurveModel,
+    pub(crate) device: Device,
+    pub(crate) solver: CurveSolver,
+    pub(crate) lower: Vec<f64>,
+    pub(crate) upper: Vec<f64>,
+    pub(crate) held: Vec<bool>,
+    pub(crate) priors: Vec<Option<Prior>>,
+    pub(crate) ties: Vec<Tie>,
+    pub(crate) estimator: Estimator,
+    pub(crate) absolute_sigma: bool,
+    pub(crate) polish: bool,
+    pub(crate) covariance: bool,
+    pub(crate) max_memory: Option<u64>,
+    pub(crate) cpu_fallback: Option<bool>,
+    /// Failures of the model, by fit.
+    pub(crate) failures: Arc<Failures>,
+}
+
+impl CurveRun {
+    /// Returns the finite number, in the solver's units, that stands for an infinite bound on this device.
+    pub(crate) fn far(&self) -> f64 {
+        if self.device.inner.runs_wgsl() { objective::FAR } else { objective::FARTHEST }
+    }
+
+    /// Joins a curve with the run's model, priors and estimator, to compute its cost and derivatives on the host.
+    pub(crate) fn problem<'a>(&'a self, curve: &'a Curve) -> Problem<'a> {
+        Problem {
+            model: &self.model,
+            curve,
+            priors: &self.priors,
+            estimator: self.estimator,
+            failures: &self.failures,
+            costs: Cell::new(0),
+        }
+    }
+
+    /// Returns the model, estimator and options from which the objectives of populations are made.
+    pub(crate) fn design(&self) -> Design {
+        Design {
+            model: self.model.clone(),
+            estimator: self.estimator,
+            is_scaled: self.is_scaled(),
+            is_tagged: self.model.is_users_rust() && !self.device.inner.runs_wgsl(),
+            failures: self.failures.clone(),
+        }
+    }
+
+    /// Returns whether covariances are multiplied by χ²/dof: unless sigma is absolute, or the estimator's errors are.
+    pub(crate) fn is_scaled(&self) -> bool {
+        !self.absolute_sigma && !self.estimator.has_absolute_errors()
+    }
+
+    /// Returns index and prior of each parameter that has a prior and is not fixed.
+    pub(crate) fn free_priors(&self) -> impl Iterator<Item = (usize, Prior)> + '_ {
+        let all = self.priors.iter().enumerate().filter(|(p, _)| !self.held[*p]);
+        all.filter_map(|(p, prior)| prior.map(|prior| (p, prior)))
+    }
+
+    /// Returns Σ ((mean − parameter) / sigma)² over the priors of parameters that are not fixed.
+    pub(crate) fn penalty(&self, parameters: &[f64]) -> f64 {
+        self.free_priors().map(|(p, prior)| ((prior.mean - parameters[p]) / prior.sigma).powi(2)).sum()
+    }
+
+    /// Returns the degrees of freedom: `points` and the priors of parameters that are not fixed, less `free`
+    /// parameters.
+    pub(crate) fn dof(&self, points: usize, free: usize) -> i64 {
+        (points + self.free_priors().count()) as i64 - free as i64
+    }
+
+    /// Returns the function that makes a parameter's unit, a power of two, from its start.
+    pub(crate) fn round(&self) -> fn(f64) -> f64 {
+        if self.device.inner.runs_wgsl() { units::scale } else { units::wide_scale }
+    }
+
+    /// Returns whether all weighted residuals may be multiplied by one factor: costs only count beside each other, and
+    /// nothing is added to them.
+    pub(crate) fn may_gain(&self) -> bool {
+        let relative = matches!(self.solver, CurveSolver::Lm(_)) || self.is_scaled();
+        relative && self.estimator.is_least_squares() && self.priors.iter().all(Option::is_none)
+    }
+
+    /// Returns names, bounds, priors and estimator as each curve's data are checked and made ready with them.
+    pub(crate) fn settings(&self) -> Settings<'_> {
+        Settings {
+            names: self.model.parameters(),
+            lower: &self.lower,
+            upper: &self.upper,
+            held: &self.held,
+            priors: &self.priors,
+            predictors: self.model.predictors(),
+            estimator: self.estimator,
+            round: self.round(),
+        }
+    }
+
+    /// Returns the index of the parameter of this name, or a usage error if there is none.
+    pub(crate) fn index(&self, parameter: &str) -> Result<usize> {
+        let names = self.model.parameters();
+        names.iter().position(|name| name == parameter).ok_or_else(|| {
+            let hint = hint(parameter, names.iter().map(String::as_str));
+            Error::Usage(format!("no parameter `{parameter}`{hint}"))
+        })
+    }
+}

@@ -1,0 +1,94 @@
+//! Progress of a run, and its early end by cancel or timeout.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use web_time::Instant;
+
+use crate::control::Control;
+use crate::curves::CurveFit;
+use crate::solver::Status;
+
+/// Maximum number of calls of the progress function, without the last.
+const MOST_CALLS: u64 = 1000;
+
+/// Counts of fits that have ended.
+#[derive(Debug, Default)]
+struct Counts {
+    ended: u64,
+    /// Number with which the progress function was called last.
+    shown: u64,
+}
+
+/// Watches a run for its user.
+pub(crate) struct Watch<'a> {
+    control: Option<&'a Control>,
+    begin: Instant,
+    total: u64,
+    counts: Mutex<Counts>,
+    /// Set once the user's wish to stop has been seen.
+    stopped: AtomicBool,
+}
+
+impl<'a> Watch<'a> {
+    /// Begins to count the ended fits of a run of `total` curves, with progress, cancel and timeout by `control`.
+    pub fn new(control: Option<&'a Control>, total: usize) -> Watch<'a> {
+        Watch {
+            control,
+            begin: Instant::now(),
+            total: total as u64,
+            counts: Mutex::default(),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns whether the run has been cancelled or has taken too long; once true, it stays true.
+    pub fn is_stopped(&self) -> bool {
+        if self.control.is_some_and(|control| control.is_stopped(self.begin)) {
+            self.stopped.store(true, Ordering::Relaxed);
+        }
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Returns the flag that is set once [`is_stopped`](Self::is_stopped) has been true.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.stopped
+    }
+
+    /// Counts a fit as ended, unless it was interrupted.
+    pub fn end(&self, fit: &CurveFit) {
+        if fit.status != Status::Interrupted {
+            self.add(1);
+        }
+    }
+
+    /// Adds `more` to the number of ended fits, and reports the progress.
+    pub fn add(&self, more: usize) {
+        self.show(more as u64, 0);
+    }
+
+    /// Reports progress with `arrived` fits of the current population, which [`add`](Self::add) counts later.
+    pub fn show_in_flight(&self, arrived: usize) {
+        self.show(0, arrived as u64);
+    }
+
+    /// Sets the number of ended fits back to 0, for another attempt at the run. The progress that was shown stays.
+    pub fn restart(&self) {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).ended = 0;
+    }
+
+    /// Adds `more` to the ended fits and, if these and the `arrived` ones have grown enough, calls the progress
+    /// function. After a cancel there is none.
+    fn show(&self, more: u64, arrived: u64) {
+        let Some(progress) = self.control.and_then(|control| control.progress.as_ref()) else { return };
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.ended += more;
+        let now = (counts.ended + arrived).min(self.total);
+        let is_news =
+            now >= counts.shown + (self.total / MOST_CALLS).max(1) || (now == self.total && now > counts.shown);
+        if is_news && !self.is_stopped() {
+            counts.shown = now;
+            progress(now, self.total);
+        }
+    }
+}
