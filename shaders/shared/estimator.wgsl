@@ -1,6 +1,6 @@
 // How a point counts under an estimator: (cost, residual r, slope s) with chi2 += cost, J = s dm, g += J r, A += J J^T.
 // Robust losses are scipy least_squares', LOSS_SCALE its f_scale; Poisson's likelihood after Laurence & Chromy 2010.
-// Twin of src/solver/estimator.rs.
+// Twin of src/buffers/estimator.rs.
 //@use math, functions
 
 fn loss_argument(f: f32) -> f32 {

@@ -5,12 +5,11 @@ use crate::curve_model::{CurveModel, DerivativeCheck};
 use crate::curves::input::data::{Bounds, Curves, Prior};
 use crate::curves::results::columns::CurveColumns;
 use crate::curves::routes::run;
-use crate::curves::routes::watch::Watch;
+use crate::curves::watch::Watch;
 use crate::curves::{CurveFit, Interval};
 use crate::device::Device;
 use crate::error::Result;
-use crate::solver::Solver;
-use crate::solver::{Estimator, LevenbergMarquardt, NelderMead};
+use crate::solver::{Estimator, LevenbergMarquardt, NelderMead, Solver};
 
 /// A value that a user sets for one parameter.
 #[derive(Clone, Debug)]

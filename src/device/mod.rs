@@ -1,4 +1,4 @@
-//! The device that a user names, and what is done when it fails.
+//! The device that a user names, and what is done when it fails or has too little memory.
 
 pub(crate) mod retry;
 

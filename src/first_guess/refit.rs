@@ -16,8 +16,7 @@ use super::stretches::Stretches;
 use super::unit::Unit;
 use crate::math::product::{MatrixProduct, Packed};
 use crate::math::triangle::packed_length;
-use crate::model::PreparedArm;
-use crate::model::Sampling;
+use crate::model::{PreparedArm, Sampling};
 
 /// Wide bins in a segment, about, if it has as many fine ones: this many, and more where terms are many.
 const WIDE: usize = 128;

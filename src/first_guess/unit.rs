@@ -12,8 +12,7 @@ use crate::error::Result;
 use crate::io::memory::check;
 use crate::math::product::{MatrixProduct, Packed};
 use crate::math::scan::correlate_two;
-use crate::model::ModelArm;
-use crate::model::Sampling;
+use crate::model::{ModelArm, Sampling};
 use crate::recording::LIGHT;
 
 /// A bin of template pixels may be so wide that the lines shifted by it still correlate this well.

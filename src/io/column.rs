@@ -1,4 +1,4 @@
-//! Columns of the spectra's own table (DESI's FIBERMAP, …): passed on to the output, or starts and priors of the fit.
+//! Typed columns of a table, with names and units.
 
 use std::ops::Range;
 use std::sync::Arc;

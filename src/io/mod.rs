@@ -1,6 +1,7 @@
-//! The file system, and the formats of files and of columns: everything that is read or written goes through here.
+//! Files, memory, and the formats that popfit reads and writes.
 //!
-//! Tests let any operation on files fail (`faults`). Readers trust no size that a file claims.
+//! Spectra are read and results are written through `files`, where tests make any operation fail (`faults`). No reader
+//! trusts a size that a file claims.
 
 pub mod column;
 #[doc(hidden)]

@@ -1,5 +1,5 @@
-//! Arithmetic on rows of numbers, and what every fit computes of its normal matrix: the scalar of rows (f32 for
-//! networks, f64 for formulas), and elementary functions that vectorise.
+//! Arithmetic on rows of numbers: their scalar (f32 for networks, f64 for formulas), elementary functions that
+//! vectorise, products, sums and correlations. Beside it, covariances and tail probabilities of fits.
 //!
 //! The f32 functions are polynomials without branches or library calls, so that a loop over them compiles to vector
 //! code inside a `pulp` dispatch.

@@ -12,7 +12,7 @@ mod labels;
 mod objective;
 mod observe;
 mod prepare;
-pub(crate) mod sampling;
+mod sampling;
 #[cfg(feature = "files")]
 mod sections;
 mod set_basis;

@@ -8,7 +8,7 @@ use super::collect::reduced;
 use super::number::{count, escape, number, pair};
 use super::words::grade;
 use crate::flag::Flags;
-use crate::spectral::rows::quantity::unit;
+use crate::spectral::quantity::unit;
 use crate::spectral::{ArmFit, FitRow};
 
 /// A spectrum that is drawn.

@@ -1,7 +1,7 @@
 //! Words and colours that several parts of the page share.
 
 use super::About;
-use crate::spectral::rows::quantity::unit;
+use crate::spectral::quantity::unit;
 
 /// Returns the CSS class by which a status code is coloured: `good` (converged), `fair` (out of rounds, interrupted) or
 /// `bad`.

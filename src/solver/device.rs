@@ -1,5 +1,5 @@
 //! *Where* the rounds run: the seam between the solver and a machine. Slow calls and readbacks are futures; `pollster`
-//! blocks on them in `fit`.
+//! blocks on them in `curves` and `spectral`.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,5 @@
-//! The solver: settings, statuses, the seam of devices and the loop of rounds. It knows no GPU and no network.
+//! The solver: settings, statuses, the seam of devices, the steps of a round and the loop of rounds. It knows no GPU
+//! and no network.
 
 pub mod basin;
 mod bounds;

@@ -13,7 +13,7 @@ use crate::spectral::input::assemble::{assemble, matched, prepare_all};
 use crate::spectral::input::layout::{layout, layout_for};
 use crate::spectral::input::limits::Tables;
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
-use crate::spectral::rows::blank::blank;
+use crate::spectral::results::blank::blank;
 use crate::task::{Job, Task};
 
 impl Task {

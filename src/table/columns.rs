@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use super::Schema;
 use crate::error::{Error, Result};
-use crate::spectral::rows::quantity;
+use crate::spectral::quantity;
 use crate::spectral::{FitRow, Id, VelocityPosterior};
 
 /// Version of the table's layout, the key `popfit.layout`. It grows when a column is removed, or changes its name,

@@ -5,7 +5,7 @@ use crate::flag::Flags;
 use crate::io::fits::writer::table::FitsColumn;
 use crate::solver::Status;
 use crate::spectra::{Column, ColumnValues, Spectra};
-use crate::spectral::rows::quantity;
+use crate::spectral::quantity;
 use crate::spectral::{ArmFit, FitRow, Id, SpectralFitter};
 
 /// Bits of RVS_WARN.

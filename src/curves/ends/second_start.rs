@@ -7,7 +7,7 @@ use crate::curves::ends::plateau::Neighbourhood;
 use crate::curves::input::data::Curve;
 use crate::curves::results::result::CurveFit;
 use crate::curves::routes::passes::Passes;
-use crate::curves::routes::watch::Watch;
+use crate::curves::watch::Watch;
 use crate::curves::{CurveRun, CurveSolver};
 use crate::error::Result;
 use crate::solver::Status;

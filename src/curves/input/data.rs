@@ -18,7 +18,7 @@ pub(crate) enum Grid {
     Own,
 }
 
-/// Curves with the same number of points, each with its start: the input of a [`CurveFitter`](super::CurveFitter).
+/// Curves with the same number of points, each with its start: the input of a [`CurveFitter`](crate::CurveFitter).
 ///
 /// All arrays are row by row, and may be given or lent, in f64 or in f32 ([`Values`]): `vec![…]`, `&vec` and
 /// `&slice[..]` will do. An input in f32 gives the bits that the same numbers give in f64. Curves of unequal length are

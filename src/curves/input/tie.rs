@@ -3,7 +3,7 @@
 use crate::curves::input::data::Curves;
 use crate::curves::results::result::open_undetermined;
 use crate::curves::results::sound;
-use crate::curves::routes::watch::Watch;
+use crate::curves::watch::Watch;
 use crate::curves::{CurveFit, CurveRun};
 use crate::error::{Error, Result};
 use crate::formula::Ties;

@@ -10,7 +10,7 @@ use crate::curves::CurveSolver;
 use crate::curves::input::data::Curves;
 use crate::curves::results::result::open_undetermined;
 use crate::curves::routes::passage::Passage;
-use crate::curves::routes::watch::Watch;
+use crate::curves::watch::Watch;
 use crate::curves::{CurveFit, CurveRun};
 use crate::error::Result;
 use crate::flag::Flags;
@@ -30,7 +30,7 @@ pub struct CurveColumns {
     /// (curves, P); NaN where a curve could not be fitted. An interrupted fit has the best point that it had found, or
     /// its start.
     pub parameters: Vec<f64>,
-    /// (curves, P): as [`CurveFit::errors`](super::CurveFit::errors).
+    /// (curves, P): as [`CurveFit::errors`](crate::CurveFit::errors).
     pub errors: Vec<f64>,
     /// (curves): Σ ((y − model) / sigma)² over the points that are not masked.
     pub chi2: Vec<f64>,
@@ -39,11 +39,11 @@ pub struct CurveColumns {
     /// (curves): linearisations.
     pub rounds: Vec<u32>,
     /// (curves): evaluations of the model, with or without derivatives, as
-    /// [`CurveFit::evaluations`](super::CurveFit::evaluations).
+    /// [`CurveFit::evaluations`](crate::CurveFit::evaluations).
     pub evaluations: Vec<u32>,
     /// (curves): [`Flags::UNDETERMINED`] and [`Flags::AT_BOUND`].
     pub flags: Vec<Flags>,
-    /// (curves, P, P): as [`CurveFit::covariance`](super::CurveFit::covariance), where
+    /// (curves, P, P): as [`CurveFit::covariance`](crate::CurveFit::covariance), where
     /// [`CurveFitter::covariance`](crate::CurveFitter::covariance) asks for it; NaN of fits without errors.
     pub covariance: Option<Vec<f64>>,
     names: Arc<[String]>,

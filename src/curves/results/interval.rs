@@ -2,8 +2,8 @@
 //! and the rise of χ² says how probable it is that the truth lies nearer.
 
 use crate::curves::input::data::{Bounds, Curves};
-use crate::curves::routes::search::Search;
-use crate::curves::routes::watch::Watch;
+use crate::curves::results::search::Search;
+use crate::curves::watch::Watch;
 use crate::curves::{CurveFit, CurveRun};
 use crate::error::{Error, Result};
 use crate::math::probability::{tail_of, threshold};

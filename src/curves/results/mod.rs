@@ -4,4 +4,5 @@ pub mod columns;
 pub mod interval;
 pub mod report;
 pub mod result;
+pub mod search;
 pub mod sound;

@@ -8,7 +8,7 @@ use crate::curves::input::units;
 use crate::curves::results::result::{self, CurveFit};
 use crate::curves::routes::passes::Passes;
 use crate::curves::routes::run::CurveRun;
-use crate::curves::routes::watch::Watch;
+use crate::curves::watch::Watch;
 use crate::device::Device;
 use crate::error::Result;
 use crate::solver::{Outcome, Status};

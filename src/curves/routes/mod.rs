@@ -1,4 +1,5 @@
-//! The ways of curves through a run: whole fits, populations, and what follows a failure of the device.
+//! The ways of curves through a run, as whole fits or in populations: recordings, searches, checks of a GPU's results,
+//! and what follows a failure of the device.
 
 pub mod engine;
 pub mod objective;
@@ -6,7 +7,5 @@ pub mod passage;
 pub mod passes;
 pub mod retry;
 pub mod run;
-pub mod search;
 pub mod twin;
-pub mod watch;
 pub mod witness;

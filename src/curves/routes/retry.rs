@@ -1,7 +1,7 @@
 //! Repetition of fits after a failure of the device, as [`Attempts`] says.
 
 use crate::curves::CurveRun;
-use crate::curves::routes::watch::Watch;
+use crate::curves::watch::Watch;
 use crate::device::retry::Attempts;
 use crate::error::Result;
 

@@ -26,7 +26,7 @@ pub(crate) const LEVENBERG_MARQUARDT: LevenbergMarquardt = LevenbergMarquardt {
     largest_step: 0.7,
 };
 
-/// Solver of curves: a [`Solver`](super::Solver) without the simplex after Levenberg–Marquardt, which is for spectra.
+/// Solver of curves: a [`Solver`](crate::Solver) without the simplex after Levenberg–Marquardt, which is for spectra.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CurveSolver {
     Lm(LevenbergMarquardt),

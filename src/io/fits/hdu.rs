@@ -295,3 +295,23 @@ fn kind(header: &Header, shape: Vec<u64>, primary: bool) -> Result<Kind, String>
         other => Ok(Kind::Other(format!("an extension of type {other:?}"))),
     }
 }
+
+impl Fits {
+    /// Returns `PATH, HDU 3 (B_FLUX)`, the file and the HDU, for messages.
+    pub fn what(&self, index: usize) -> String {
+        format!("{}, {}", self.path.display(), self.label(index))
+    }
+
+    /// Makes a shape error with this message that names the file and the HDU.
+    pub fn mismatch(&self, index: usize, message: impl std::fmt::Display) -> Error {
+        Error::ShapeMismatch { what: self.what(index), message: message.to_string() }
+    }
+
+    /// Fails unless an HDU is an image of exactly this shape.
+    pub fn expect_shape(&self, index: usize, shape: &[usize]) -> Result<()> {
+        match &self.image(index)?.shape {
+            found if found == shape => Ok(()),
+            found => Err(self.mismatch(index, format!("has the shape {found:?}, not {shape:?}"))),
+        }
+    }
+}

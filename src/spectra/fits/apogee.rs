@@ -25,6 +25,7 @@ const SORTED: usize = 80;
 /// (0 to 7), SIG_SKYLINE (12), NOT_ENOUGH_PSF (14).
 const BAD: i64 = 0xff | 1 << 12 | 1 << 14;
 
+/// apStar files: the spectra of a star on one grid, uniform in log₁₀ λ.
 pub(super) const STAR: Format = Format {
     name: "an APOGEE apStar",
     selects_rows: false,
@@ -32,6 +33,7 @@ pub(super) const STAR: Format = Format {
     open: |fits, _| Ok(Box::new(StarReader::open(fits)?)),
 };
 
+/// apVisit files: one visit, whose three chips have wavelengths of their own.
 pub(super) const VISIT: Format = Format {
     name: "an APOGEE apVisit",
     selects_rows: false,

@@ -27,6 +27,7 @@ pub(super) struct DesiReader {
     notes: Vec<String>,
 }
 
+/// DESI's coadds: an HDU FIBERMAP, and arms of images.
 pub(super) const FORMAT: Format = Format {
     name: "a DESI coadd (FIBERMAP, B_FLUX, …)",
     selects_rows: true,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use crate::error::Result;
 use crate::spectra::Spectra;
-use crate::spectral::rows::row::FitRow;
+use crate::spectral::results::row::FitRow;
 
 /// Known rows of a batch, one place per spectrum; empty if no row is known.
 pub type KnownRows = Vec<Option<FitRow>>;

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::model::{ArmLayout, VelocityScan};
 use crate::solver::Outcome;
 use crate::spectral::input::ready::{Monitor, NEVER, ReadySpectra};
-use crate::spectral::rows::row::FitRow;
+use crate::spectral::results::row::FitRow;
 use crate::spectral::search::canary::Canary;
 use crate::spectral::search::pass::PassSettings;
 use crate::spectral::search::posterior::Scan;

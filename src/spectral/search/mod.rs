@@ -4,7 +4,6 @@
 pub mod again;
 pub mod canary;
 pub mod fold;
-pub mod moments;
 pub mod pass;
 pub mod poor;
 pub mod posterior;

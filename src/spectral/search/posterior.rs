@@ -12,9 +12,9 @@ use crate::model::{Limits, SpectralModel, VelocityScan};
 use crate::solver::{Outcome, Status};
 use crate::spectral::SpectralFitter;
 use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum};
-use crate::spectral::rows::row::FitRow;
+use crate::spectral::results::moments::{VelocityPosterior, moments};
+use crate::spectral::results::row::FitRow;
 use crate::spectral::search::canary::Canary;
-use crate::spectral::search::moments::{VelocityPosterior, moments};
 use crate::spectral::search::solve::Passes;
 
 /// Points of a grid on either side of its centre.

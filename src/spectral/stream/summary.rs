@@ -32,6 +32,6 @@ pub struct Summary {
     /// Time of each stage (read, prepare, first guess, fit, finish, posterior, hash, write), summed over all threads,
     /// which overlap.
     pub stages: Vec<(String, Duration)>,
-    /// Profile of the run, if [`Control::profile`] asks for one.
+    /// Profile of the run, if [`Control::profile`](crate::Control::profile) asks for one.
     pub profile: Option<Profile>,
 }

@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::solver::Device;
 use crate::spectra::{Spectra, SpectraReader};
 use crate::spectral::input::rest::{PartialBatch, complete};
-use crate::spectral::rows::row::FitRow;
+use crate::spectral::results::row::FitRow;
 use crate::spectral::run::Run;
 use crate::spectral::stream::profile::{Counted, Measured};
 use crate::spectral::stream::stages::{Stage, Stages};

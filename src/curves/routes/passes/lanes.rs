@@ -8,7 +8,7 @@ use super::simplices::{fits, not_begun};
 use crate::curves::CurveRun;
 use crate::curves::input::data::{Curve, Grid};
 use crate::curves::routes::objective::CurveObjective;
-use crate::curves::routes::watch::Watch;
+use crate::curves::watch::Watch;
 use crate::error::Result;
 use crate::math::lanes::{LANES, Lanes};
 use crate::math::triangle::{packed_index, packed_length};

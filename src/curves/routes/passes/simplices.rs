@@ -3,7 +3,7 @@
 use crate::curves::CurveRun;
 use crate::curves::input::data::Curve;
 use crate::curves::routes::objective::CurveObjective;
-use crate::curves::routes::watch::Watch;
+use crate::curves::watch::Watch;
 use crate::error::Result;
 use crate::math::Real;
 use crate::math::triangle::packed_length;

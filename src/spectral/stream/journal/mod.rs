@@ -33,7 +33,7 @@ use crate::io::files::{self, File, Lock};
 use crate::io::output::OutputRecord;
 use crate::solver::Status;
 use crate::spectra::Spectra;
-use crate::spectral::rows::row::FitRow;
+use crate::spectral::results::row::FitRow;
 pub(super) use fingerprint::{Hash, fingerprint};
 use frame::{Frame, frame};
 use key::difference;

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::solver::Status;
 use crate::spectra::Spectra;
 use crate::spectral::input::rest::KnownRows;
-use crate::spectral::rows::row::FitRow;
+use crate::spectral::results::row::FitRow;
 use crate::spectral::stream::journal::{Hash, fingerprint};
 use crate::spectral::stream::stages::{Stage, Stages};
 use crate::spectral::{DeviceRows, Journal, Sink};

@@ -12,7 +12,7 @@ use crate::recording::Precision;
 use crate::solver::basin::{points_at, same_basin};
 use crate::solver::{GaveWay, Outcome, Status};
 use crate::spectral::input::ready::ReadySpectrum;
-use crate::spectral::rows::row::FitRow;
+use crate::spectral::results::row::FitRow;
 
 /// Largest difference between the objectives of starts that agree.
 const AGREE: f64 = 0.1;

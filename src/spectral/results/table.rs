@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 use crate::flag::Flags;
 use crate::solver::Status;
 use crate::spectra::Spectra;
-use crate::spectral::rows::row::{FitRow, Id};
-use crate::spectral::search::moments::VelocityPosterior;
+use crate::spectral::results::moments::VelocityPosterior;
+use crate::spectral::results::row::{FitRow, Id};
 
 /// Receives the rows of a run in the order of the input.
 pub trait Sink {

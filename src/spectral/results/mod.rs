@@ -2,6 +2,7 @@
 
 pub mod blank;
 pub mod finish;
+pub mod moments;
 pub mod quantity;
 pub mod row;
 pub mod sound;

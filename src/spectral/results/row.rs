@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::flag::Flags;
 use crate::solver::Status;
-use crate::spectral::search::moments::VelocityPosterior;
+use crate::spectral::results::moments::VelocityPosterior;
 
 /// Identifier of a spectrum. It is never converted to f64.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

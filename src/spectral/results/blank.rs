@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::model::{Fault, SpectralModel};
 use crate::solver::Status;
 use crate::spectra::{Ids, Spectra};
-use crate::spectral::rows::row::{FitRow, Id};
+use crate::spectral::results::row::{FitRow, Id};
 
 /// Returns a row of results that has a spectrum's id, file and row number, but no fit yet.
 pub fn blank(model: &SpectralModel, spectra: &Spectra, place: usize) -> FitRow {

@@ -1,11 +1,11 @@
 //! The last check of every row: a success has no number that is not finite, whatever went wrong before. That of curves
-//! is in `curve/sound.rs`.
+//! is in `curves/results/sound.rs`.
 
 use crate::flag::Flags;
 use crate::math::all_finite;
 use crate::math::covariance::pair_index;
 use crate::solver::Status;
-use crate::spectral::rows::row::FitRow;
+use crate::spectral::results::row::FitRow;
 
 /// Text of the status of a row with a number that is not finite.
 const CAUSE: &str = "non_finite_result";
