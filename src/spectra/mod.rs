@@ -33,8 +33,6 @@ pub use batch::{Ids, Spectra};
 #[cfg(feature = "files")]
 pub use files::FilesReader;
 #[cfg(feature = "files")]
-pub(crate) use fits::FitsTables;
-#[cfg(feature = "files")]
 pub use fits::Selection;
 #[cfg(feature = "files")]
 pub use input_files::InputFiles;

@@ -9,7 +9,8 @@ use super::fits::read_unit;
 use super::read::{Cells, Source};
 use crate::error::{Error, Result, changed};
 use crate::io::fits::hdu::Checksums;
-use crate::spectra::{Column, ColumnValues, FitsTables};
+use crate::io::fits::tables::FitsTables;
+use crate::spectra::{Column, ColumnValues};
 
 /// Number of rows per batch.
 const BATCH: usize = 4096;

@@ -4,5 +4,4 @@ pub mod begin;
 pub mod data;
 pub mod settings;
 pub mod sizes;
-pub mod tie;
 pub mod units;

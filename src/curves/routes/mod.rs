@@ -7,5 +7,6 @@ pub mod passage;
 pub mod passes;
 pub mod retry;
 pub mod run;
+pub mod tie;
 pub mod twin;
 pub mod witness;

@@ -11,10 +11,12 @@
 
 pub mod bytes;
 pub mod cards;
+pub mod columns;
 pub mod hdu;
 pub mod image;
 pub mod sum;
 pub mod table;
+pub mod tables;
 pub mod writer;
 
 /// First bytes of every FITS file.

@@ -4,10 +4,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::columns::Passed;
 use super::desi_arm::Arm;
 use super::{Format, Selection};
 use crate::error::{Error, Result};
+use crate::io::fits::columns::TableColumns;
 use crate::io::fits::hdu::Fits;
 use crate::spectra::{Column, ColumnValues, Ids, Spectra, SpectraReader};
 
@@ -20,7 +20,7 @@ pub(super) struct DesiReader {
     file: Arc<str>,
     arms: Vec<Arm>,
     fibermap: usize,
-    tables: Vec<Passed>,
+    tables: Vec<TableColumns>,
     /// Rows of the file that are selected.
     rows: Vec<usize>,
     next: usize,
@@ -75,7 +75,7 @@ impl DesiReader {
                     let message = format!("{} rows for {length} spectra", table.rows);
                     return Err(fits.mismatch(index, message));
                 }
-                tables.push(Passed::new(&fits, index, &mut notes)?);
+                tables.push(TableColumns::new(&fits, index, &mut notes)?);
             }
         }
         let fibermap = fits.find("FIBERMAP")?.ok_or_else(|| Error::format(&fits.path, "no HDU FIBERMAP"))?;
@@ -165,7 +165,7 @@ impl SpectraReader for DesiReader {
 
     fn empty(&self) -> Spectra<'static> {
         let arms = self.arms.iter().map(Arm::empty).collect();
-        let columns = self.tables.iter().flat_map(Passed::empty).collect();
+        let columns = self.tables.iter().flat_map(TableColumns::empty).collect();
         Spectra { file: self.file.clone(), rows: Vec::new(), ids: Ids::Integer(Vec::new()), arms, columns }
     }
 

@@ -5,11 +5,9 @@
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
 mod apogee;
-mod columns;
 mod desi;
 mod desi_arm;
 mod medium;
-mod plain;
 mod sdss;
 mod select;
 mod single;
@@ -19,7 +17,6 @@ use std::path::Path;
 use super::reader::SpectraReader;
 use crate::error::{Error, Result};
 use crate::io::fits::hdu::Fits;
-pub(crate) use plain::FitsTables;
 pub use select::Selection;
 
 /// A survey's layout of FITS files. A new one is a file here, its module and its line in [`FORMATS`].

@@ -1,10 +1,10 @@
 //! SDSS' spec files, full and lite: one spectrum as a table COADD, its properties in SPECOBJ (SPALL in eBOSS).
 
 use super::Format;
-use super::columns::Passed;
 use super::medium::is_air;
 use super::single::{self, Single};
 use crate::error::{Error, Result};
+use crate::io::fits::columns::TableColumns;
 use crate::io::fits::hdu::{Fits, Kind};
 use crate::spectra::{ArmSpectra, ColumnValues, Ids, Spectra, Wavelength, air};
 
@@ -53,10 +53,10 @@ fn open(mut fits: Fits) -> Result<Single> {
     for name in ["SPECOBJ", "SPALL"] {
         if let Some(k) = fits.find(name)?.filter(|&k| fits.table(k).is_ok_and(|table| table.rows == 1)) {
             // no output repeats these columns: what is left out of them is not worth a note a file
-            Passed::new(&fits, k, &mut Vec::new())?.read(&mut fits, &[0], &mut columns)?;
+            TableColumns::new(&fits, k, &mut Vec::new())?.read(&mut fits, &[0], &mut columns)?;
         }
     }
-    let text = |name| Passed::text(&columns, name).filter(|text| !text.is_empty() && text != "0");
+    let text = |name| TableColumns::text(&columns, name).filter(|text| !text.is_empty() && text != "0");
     let triple = || Some(format!("{}-{}-{}", text("PLATE")?, text("MJD")?, text("FIBERID")?));
     let id = text("SPECOBJID").or_else(triple).unwrap_or_else(|| single::stem(&fits.path));
     let mut spectra = Spectra::from_arms(vec![arm], Some(Ids::Text(vec![id])))?;

@@ -3,37 +3,37 @@
 use std::ops::Range;
 use std::path::Path;
 
-use super::columns::Passed;
+use super::columns::TableColumns;
 use crate::error::{Error, Result};
+use crate::io::column::Column;
 use crate::io::fits::hdu::{Checksums, Fits};
-use crate::spectra::Column;
 
 /// An open file of tables.
-pub(crate) struct FitsTables {
+pub struct FitsTables {
     fits: Fits,
 }
 
 impl FitsTables {
     /// Opens a FITS file of any tables and reads its headers.
-    pub(crate) fn open(path: &Path) -> Result<FitsTables> {
+    pub fn open(path: &Path) -> Result<FitsTables> {
         Ok(FitsTables { fits: Fits::open(path)? })
     }
 
     /// Returns each HDU's name, the primary one first, with whether its checksums are right, wrong or missing.
-    pub(crate) fn checksums(&mut self) -> Result<Vec<(String, Checksums)>> {
+    pub fn checksums(&mut self) -> Result<Vec<(String, Checksums)>> {
         let all = 0..self.fits.hdus.len();
         all.map(|index| Ok((self.fits.label(index), self.fits.checksums(index)?))).collect()
     }
 
     /// Returns the number of rows of the table HDU of this name.
-    pub(crate) fn len(&self, name: &str) -> Result<usize> {
+    pub fn len(&self, name: &str) -> Result<usize> {
         Ok(self.fits.table(self.index(name)?)?.rows)
     }
 
     /// Reads a range of rows of a table: all columns that have one number or text per row.
-    pub(crate) fn columns(&mut self, name: &str, rows: Range<usize>) -> Result<Vec<Column>> {
+    pub fn columns(&mut self, name: &str, rows: Range<usize>) -> Result<Vec<Column>> {
         let index = self.index(name)?;
-        let table = Passed::new(&self.fits, index, &mut Vec::new())?;
+        let table = TableColumns::new(&self.fits, index, &mut Vec::new())?;
         if rows.is_empty() {
             return Ok(table.empty());
         }

@@ -1,22 +1,22 @@
-//! Tables whose columns are passed on with the spectra.
+//! The columns of a table that have one number or text per row, read together.
 
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::io::column::{Column, ColumnValues};
 use crate::io::fits::hdu::Fits;
 use crate::io::fits::table::TableColumn;
-use crate::spectra::{Column, ColumnValues};
 
-/// A table of the file, one row a spectrum.
-pub(super) struct Passed {
+/// The columns of a table that have one number or text per row.
+pub struct TableColumns {
     index: usize,
     /// Columns without rows, for their structure.
     columns: Vec<Column>,
 }
 
-impl Passed {
+impl TableColumns {
     /// Prepares to copy a table's columns that have one number or text per row; appends a note that names the others.
-    pub fn new(fits: &Fits, index: usize, notes: &mut Vec<String>) -> Result<Passed> {
+    pub fn new(fits: &Fits, index: usize, notes: &mut Vec<String>) -> Result<TableColumns> {
         let table = fits.table(index)?;
         let name = fits.hdus.get(index).map(|hdu| hdu.name.clone()).unwrap_or_default();
         let left_out: Vec<&str> =
@@ -37,7 +37,7 @@ impl Passed {
                 values: column.values(&[], table.row_bytes.max(1)).map_err(|m| fits.fault(index, m))?,
             });
         }
-        Ok(Passed { index, columns })
+        Ok(TableColumns { index, columns })
     }
 
     /// Reads the prepared columns of these rows and appends them to `out`.
