@@ -57,7 +57,7 @@ pub struct CurveFit {
 
 impl CurveFit {
     /// Returns a fit that is all NaN, so that a value which nobody writes is seen.
-    pub(in crate::curves) fn blank(parameters: usize) -> CurveFit {
+    pub(crate) fn blank(parameters: usize) -> CurveFit {
         CurveFit {
             status: Status::BadInput,
             message: String::new(),

@@ -123,7 +123,7 @@ pub(super) fn fits(fitter: &CurveRun, curves: &[Curve], batch: &Batch) -> Vec<Se
 
 impl CurveRun {
     /// Returns the relative error with which the device sums up an objective: larger on GPUs, which add in f32.
-    pub(in crate::curves) fn objective_noise(&self) -> f64 {
+    pub(crate) fn objective_noise(&self) -> f64 {
         if self.device.inner.runs_wgsl() { f32::COST_NOISE } else { f64::SIMPLEX_NOISE }
     }
 
