@@ -43,6 +43,19 @@ fn notes_name_what_is_left_out_or_converted() {
     assert_eq!(notes(apogee(&[])), "");
 }
 
+/// Whoever has a file of another survey learns what popfit reads, also where rows are selected.
+#[test]
+fn a_file_of_no_known_layout_is_told_all_that_are() {
+    let other = FitsBytes::new(&[]).unit(&["XTENSION= 'IMAGE'", "BITPIX  = 8", "NAXIS   = 1", "NAXIS1  = 5"], &[0; 5]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = popfit_testing::file(folder.path(), "x.fits", &other.0);
+    for selection in [Selection::default(), Selection::default().objtype("TGT")] {
+        let said = open_reader_with(&path, &selection).map(|reader| reader.len()).unwrap_err().to_string();
+        let all = ["a DESI coadd", "an SDSS spec", "an APOGEE apStar or an APOGEE apVisit; it has"];
+        assert!(all.iter().all(|layout| said.contains(layout)), "{said}");
+    }
+}
+
 #[test]
 fn selection_keeps_rows_of_the_file() {
     let folder = tempfile::tempdir().unwrap();

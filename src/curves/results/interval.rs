@@ -45,7 +45,7 @@ pub struct Interval {
 
 impl CurveRun {
     /// Returns the intervals of each curve, as
-    /// [`CurveFitter::confidence_intervals`](super::CurveFitter::confidence_intervals) says.
+    /// [`CurveFitter::confidence_intervals`](crate::CurveFitter::confidence_intervals) says.
     pub(crate) fn confidence_intervals(
         &self,
         curves: &Curves,

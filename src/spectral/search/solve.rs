@@ -65,8 +65,8 @@ impl Passes {
     /// them.
     ///
     /// # Errors
-    /// Returns [`Error::OutOfMemory`] if not even populations of one start fit into the memory, and the device's
-    /// errors.
+    /// Returns [`Error::OutOfMemory`](crate::Error::OutOfMemory) if not even populations of one start fit into the
+    /// memory, and the device's errors.
     pub fn new(
         model: &SpectralModel,
         shared: &Shared,
@@ -166,7 +166,7 @@ impl Passes {
     /// one.
     ///
     /// # Errors
-    /// Returns [`Error::DeviceUntrusted`] if the objectives differ.
+    /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if the objectives differ.
     fn check_readbacks(&mut self, spectra: ReadySpectra, found: &PassOutcomes, ftol: f64) -> Result<()> {
         let Some(gpu) = &self.gpu else { return Ok(()) };
         let marginalise = spectra.model.marginalise;
@@ -265,7 +265,7 @@ impl Passes {
     /// agree there.
     ///
     /// # Errors
-    /// Returns [`Error::DeviceUntrusted`] if a GPU's objectives differ.
+    /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if a GPU's objectives differ.
     fn linearise_ends(&mut self, spectra: ReadySpectra, outcomes: &mut [Vec<Outcome>]) -> Result<()> {
         let best = |group: &Vec<Outcome>| group.iter().map(|outcome| outcome.parameters.clone()).collect();
         let linearised = self.linearise.evaluate(spectra, outcomes.iter().map(best).collect())?;
