@@ -2,7 +2,8 @@
 // product of cards.
 //
 // A workgroup of TX x TY invocations makes 8 TY rows x 8 TX columns, an invocation 8 rows x 2 vec4 of them. Tiles are 8
-// deep, two of each operand: while one is used the next one is on its way. k ascends, as in product.wgsl. members, x
+// deep, two of each operand: while one is used the next one is on its way, fetched without a branch, because compilers
+// wait for a value at the end of the branch that fetches it. k ascends, as in product.wgsl. members, x
 // (vec4; ROWS x INNER a member), w (vec4; INNER x COLUMNS), y (vec4; ROWS x COLUMNS a member). Sums in f32. The host
 // emits TX and TY, 64 to 256 invocations, and x_at and w_at: four numbers, of f32 or of halves.
 //
@@ -20,8 +21,11 @@ const TILE_COLUMNS4: u32 = 2u * TX;
 const X_LOADS: u32 = TILE_ROWS * 2u / THREADS;
 const W_LOADS: u32 = TILE_COLUMNS4 * DEPTH / THREADS;
 
-// (two tiles, k, row)
-var<workgroup> x_tile: array<f32, 2u * DEPTH * TILE_ROWS>;
+// the last tile's first k
+const LAST: u32 = (INNER - 1u) / DEPTH * DEPTH;
+
+// (two tiles, k, row / 4)
+var<workgroup> x_tile: array<vec4<f32>, 2u * DEPTH * TILE_ROWS / 4u>;
 // (two tiles, k, column / 4)
 var<workgroup> w_tile: array<vec4<f32>, 2u * DEPTH * TILE_COLUMNS4>;
 
@@ -29,27 +33,24 @@ fn x_start(row: u32) -> u32 {
     return x_base(row / ROWS, 0u) + (row % ROWS) * INNER4;
 }
 
+// Four k of a row, zeros beyond the last.
 fn fetch_x(start: u32, k4: u32) -> vec4<f32> {
-    if k4 < INNER4 {
-        return x_at(start + k4);
-    }
-    return vec4<f32>();
+    return select(vec4<f32>(), x_at(start + min(k4, INNER4 - 1u)), k4 < INNER4);
 }
 
+// Beyond the last k, whose x are zeros, some numbers of the last one.
 fn fetch_w(k: u32, column: u32) -> vec4<f32> {
-    if k < INNER && column < COLUMNS4 {
-        return w_at(k * COLUMNS4 + column);
-    }
-    return vec4<f32>();
+    return w_at(min(k, INNER - 1u) * COLUMNS4 + column);
 }
 
 // Puts the four k of one row into a tile.
 fn put_x(tile: u32, place: u32, value: vec4<f32>) {
-    let at = (tile * DEPTH + (place % 2u) * 4u) * TILE_ROWS + place / 2u;
-    x_tile[at] = value.x;
-    x_tile[at + TILE_ROWS] = value.y;
-    x_tile[at + 2u * TILE_ROWS] = value.z;
-    x_tile[at + 3u * TILE_ROWS] = value.w;
+    let at = (tile * DEPTH + (place % 2u) * 4u) * TILE_ROWS / 4u + place / 8u;
+    let c = (place / 2u) % 4u;
+    x_tile[at][c] = value.x;
+    x_tile[at + TILE_ROWS / 4u][c] = value.y;
+    x_tile[at + 2u * TILE_ROWS / 4u][c] = value.z;
+    x_tile[at + 3u * TILE_ROWS / 4u][c] = value.w;
 }
 
 //@for a 0 ACTIVATED
@@ -81,12 +82,12 @@ fn main(
     let last = max(rows, 1u) - 1u;
     let first_row = group.x * TILE_USED;
     let first_column = group.y * TILE_COLUMNS4;
-    // what this invocation fetches: rows beyond the last are read, not written
+    // what this invocation fetches: rows and columns beyond the last are computed, not written
     //@for l 0 2
     let x_place_$l = index + $lu * THREADS;
     let x_start_$l = x_start(min(first_row + x_place_$l / 2u, last));
     let w_place_$l = index + $lu * THREADS;
-    let w_column_$l = first_column + w_place_$l % TILE_COLUMNS4;
+    let w_column_$l = min(first_column + w_place_$l % TILE_COLUMNS4, COLUMNS4 - 1u);
     let w_k_$l = w_place_$l / TILE_COLUMNS4;
     var x_next_$l = vec4<f32>();
     var w_next_$l = vec4<f32>();
@@ -96,31 +97,51 @@ fn main(
     var y_$r_1 = vec4<f32>();
     //@end
     var tile = 0u;
-    for (var k = 0u; k < INNER + DEPTH; k += DEPTH) {
-        // the tile at k is fetched while the one before it is used
-        if k < INNER {
-            //@for l 0 2
-            if $lu < X_LOADS {
-                x_next_$l = fetch_x(x_start_$l, k / 4u + x_place_$l % 2u);
-            }
-            if $lu < W_LOADS {
-                w_next_$l = fetch_w(k + w_k_$l, w_column_$l);
-            }
-            //@end
+    //@for l 0 2
+    if $lu < X_LOADS {
+        put_x(tile, x_place_$l, fetch_x(x_start_$l, x_place_$l % 2u));
+    }
+    if $lu < W_LOADS {
+        w_tile[w_place_$l] = fetch_w(w_k_$l, w_column_$l);
+    }
+    //@end
+    workgroupBarrier();
+    for (var k = 0u; k <= LAST; k += DEPTH) {
+        // behind the last tile it is fetched once more, and not used
+        let next = min(k + DEPTH, LAST);
+        //@for l 0 2
+        if $lu < X_LOADS {
+            x_next_$l = fetch_x(x_start_$l, next / 4u + x_place_$l % 2u);
         }
-        if k > 0u {
-            for (var i = 0u; i < DEPTH; i++) {
-                let w_at = ((1u - tile) * DEPTH + i) * TILE_COLUMNS4 + lane.x;
-                let x_at = ((1u - tile) * DEPTH + i) * TILE_ROWS + 8u * lane.y;
-                let w_0 = w_tile[w_at];
-                let w_1 = w_tile[w_at + TX];
-                //@for r 0 8
-                let x_$r = x_tile[x_at + $ru];
-                y_$r_0 += x_$r * w_0;
-                y_$r_1 += x_$r * w_1;
-                //@end
-            }
+        if $lu < W_LOADS {
+            w_next_$l = fetch_w(next + w_k_$l, w_column_$l);
         }
+        //@end
+        //@for i 0 8
+        let w_at_$i = (tile * DEPTH + $iu) * TILE_COLUMNS4 + lane.x;
+        let x_at_$i = (tile * DEPTH + $iu) * TILE_ROWS / 4u + 2u * lane.y;
+        let w_$i_0 = w_tile[w_at_$i];
+        let w_$i_1 = w_tile[w_at_$i + TX];
+        let x_$i_0 = x_tile[x_at_$i];
+        let x_$i_1 = x_tile[x_at_$i + 1u];
+        y_0_0 += x_$i_0.x * w_$i_0;
+        y_0_1 += x_$i_0.x * w_$i_1;
+        y_1_0 += x_$i_0.y * w_$i_0;
+        y_1_1 += x_$i_0.y * w_$i_1;
+        y_2_0 += x_$i_0.z * w_$i_0;
+        y_2_1 += x_$i_0.z * w_$i_1;
+        y_3_0 += x_$i_0.w * w_$i_0;
+        y_3_1 += x_$i_0.w * w_$i_1;
+        y_4_0 += x_$i_1.x * w_$i_0;
+        y_4_1 += x_$i_1.x * w_$i_1;
+        y_5_0 += x_$i_1.y * w_$i_0;
+        y_5_1 += x_$i_1.y * w_$i_1;
+        y_6_0 += x_$i_1.z * w_$i_0;
+        y_6_1 += x_$i_1.z * w_$i_1;
+        y_7_0 += x_$i_1.w * w_$i_0;
+        y_7_1 += x_$i_1.w * w_$i_1;
+        //@end
+        tile = 1u - tile;
         //@for l 0 2
         if $lu < X_LOADS {
             put_x(tile, x_place_$l, x_next_$l);
@@ -130,7 +151,6 @@ fn main(
         }
         //@end
         workgroupBarrier();
-        tile = 1u - tile;
     }
     //@for a 0 ACTIVATED
     // the values of DEPTH members at a time pass through w_tile, and come back with their slopes behind them
