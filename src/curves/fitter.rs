@@ -69,7 +69,7 @@ impl CurveFitter {
 
     /// Makes a fitter of a [`Formula`](crate::Formula) or another [`CurveModel`], with
     /// [`LEVENBERG_MARQUARDT`](Self::LEVENBERG_MARQUARDT). The model may have up to 32 parameters, and must run on the
-    /// device. A model that runs on the CPU alone does so where [`Device::auto`] has chosen a GPU.
+    /// device. With [`Device::auto`] every model that can run on the CPU does so: for curves it is faster than a GPU.
     pub fn new(model: impl Into<CurveModel>, device: Device) -> CurveFitter {
         CurveFitter {
             model: model.into(),

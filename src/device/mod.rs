@@ -16,8 +16,18 @@ pub struct Device {
     pub(crate) inner: Arc<dyn solver::Device>,
     /// Other devices, which share the batches of [`SpectralFitter::fit_with`](super::SpectralFitter::fit_with).
     others: Vec<Arc<dyn solver::Device>>,
-    /// popfit chose the device, and may choose another one.
-    pub(crate) is_chosen: bool,
+    pub(crate) choice: Choice,
+}
+
+/// Who chose a device. What popfit chose it may replace by another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// The user named it.
+    Named,
+    /// popfit, for the selector `auto`.
+    Auto,
+    /// popfit, for the selector `all`.
+    All,
 }
 
 impl std::fmt::Debug for Device {
@@ -97,7 +107,12 @@ impl Device {
 
     /// Wraps a single one of the solver's devices, which shares its batches with no other.
     pub(crate) fn one(device: impl solver::Device + 'static) -> Device {
-        Device { inner: Arc::new(device), others: Vec::new(), is_chosen: false }
+        Device { inner: Arc::new(device), others: Vec::new(), choice: Choice::Named }
+    }
+
+    /// Returns whether popfit chose the device, and may choose another one.
+    pub(crate) fn is_chosen(&self) -> bool {
+        self.choice != Choice::Named
     }
 
     /// Returns the device and all others that share its batches.
@@ -113,7 +128,7 @@ impl Device {
     pub fn auto() -> Result<Device> {
         #[cfg(feature = "gpu")]
         match crate::gpu::GpuDevice::hardware() {
-            Ok(device) => return Ok(Device { is_chosen: true, ..Device::one(device) }),
+            Ok(device) => return Ok(Device { choice: Choice::Auto, ..Device::one(device) }),
             // An environment variable names no kernel. The CPU would hide this error.
             Err(error @ Error::Usage(_)) => return Err(error),
             Err(_) => {}
@@ -160,7 +175,7 @@ impl Device {
         let inner = all.next().ok_or_else(|| {
             Error::NoAdapter("there is no adapter at all; is a driver installed? The device `cpu` needs none".into())
         })?;
-        Ok(Device { inner, others: all.collect(), is_chosen: true })
+        Ok(Device { inner, others: all.collect(), choice: Choice::All })
     }
 
     /// Returns a description of every adapter.

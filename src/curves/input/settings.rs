@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::curves::fitter::{CurveFitter, Named};
 use crate::curves::{CurveRun, CurveSolver};
-use crate::device::Device;
+use crate::device::{Choice, Device};
 use crate::error::{Error, InvalidSetting, Result};
 use crate::formula::{Tie, Ties};
 use crate::solver::Estimator;
@@ -83,10 +83,12 @@ impl CurveFitter {
         Ok(run)
     }
 
-    /// Returns the user's device, or the CPU where popfit chose a GPU that cannot run the model.
+    /// Returns the user's device; the CPU, if the model runs there, where popfit chose a GPU that cannot run the model,
+    /// or chose between the two: for curves the CPU is faster.
     fn usable_device(&self, faults: &mut Faults) -> Device {
         let fault = self.model.device_fault(self.device.inner.runs_wgsl());
-        if fault.is_some() && self.device.is_chosen && self.model.device_fault(false).is_none() {
+        let may_use_cpu = self.device.choice == Choice::Auto || self.device.is_chosen() && fault.is_some();
+        if may_use_cpu && self.model.device_fault(false).is_none() {
             return Device::cpu();
         }
         if let Some(message) = fault {
@@ -204,7 +206,7 @@ impl CurveRun {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::curve_model::Closure;
+    use crate::curve_model::{Closure, CurveModel};
     use crate::recording::Recording;
     use crate::solver::{self, Method, Population};
 
@@ -229,19 +231,32 @@ mod tests {
         }
     }
 
-    /// A closure runs on the CPU where popfit chose the GPU, and is refused where the user did.
+    /// A closure runs on the CPU where popfit chose the GPU, and is refused where the user did; a formula runs on the
+    /// CPU for `auto`, and on the GPUs for `all`.
     #[test]
     fn a_chosen_gpu_gives_way_to_the_cpu() {
         let closure = || Closure::new(&["x"], &["a"], |_, p, y| y.fill(p[0])).unwrap();
-        let (named, mut chosen) = (Device::one(Gpu), Device::one(Gpu));
-        chosen.is_chosen = true;
-        let Err(Error::InvalidSettings { faults }) = CurveFitter::new(closure(), named).validate() else {
+        let [named, auto, all] = [Choice::Named, Choice::Auto, Choice::All].map(|choice| {
+            let mut device = Device::one(Gpu);
+            device.choice = choice;
+            device
+        });
+        let Err(Error::InvalidSettings { faults }) = CurveFitter::new(closure(), named.clone()).validate() else {
             panic!("a closure on a GPU")
         };
         assert!(faults[0].name == "device" && faults[0].message.contains("Device::cpu()"), "{faults:?}");
-        let run = CurveFitter::new(closure(), chosen.clone()).checked().unwrap();
-        assert_eq!(run.device.name(), Device::cpu().name());
-        let formula = crate::Formula::parse("a*x").unwrap();
-        assert_eq!(CurveFitter::new(formula, chosen).checked().unwrap().device.name(), "gpu");
+        let name = |model: CurveModel, device: &Device| {
+            CurveFitter::new(model, device.clone()).checked().unwrap().device.name()
+        };
+        let formula = || crate::Formula::parse("a*x").unwrap();
+        for (model, device, expected) in [
+            (closure().into(), &auto, Device::cpu().name()),
+            (closure().into(), &all, Device::cpu().name()),
+            (formula().into(), &auto, Device::cpu().name()),
+            (formula().into(), &all, "gpu".into()),
+            (formula().into(), &named, "gpu".into()),
+        ] {
+            assert_eq!(name(model, device), expected);
+        }
     }
 }

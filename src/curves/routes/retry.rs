@@ -19,7 +19,7 @@ impl CurveRun {
                 Ok(done) => return Ok(done),
                 Err(failure) => failure,
             };
-            let wanted = self.cpu_fallback.unwrap_or(self.device.is_chosen);
+            let wanted = self.cpu_fallback.unwrap_or(self.device.is_chosen());
             let cpu = wanted && self.model.device_fault(false).is_none();
             let mut next = fitter.clone();
             next.device.inner = attempts.next(&fitter.device.inner, failure, cpu)?;
