@@ -171,14 +171,6 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// Copies the numbers in this range of indices to owned data; f32 stay f32 and f64 stay f64.
-    pub(crate) fn copy(&self, some: Range<usize>) -> Values<'static> {
-        Values(match &self.0 {
-            Kind::Double(values) => Kind::Double(Cow::Owned(values[some].to_vec())),
-            Kind::Single(values) => Kind::Single(Cow::Owned(values[some].to_vec())),
-        })
-    }
-
     /// Returns how many bytes the numbers take in memory.
     pub(crate) fn bytes(&self) -> usize {
         match &self.0 {
@@ -189,9 +181,14 @@ impl<'a> Values<'a> {
 
     /// Returns the same numbers as a borrowed view, without a copy.
     pub(crate) fn view(&self) -> Values<'_> {
+        self.range(0..self.len())
+    }
+
+    /// Borrows the numbers in this range of indices.
+    pub(crate) fn range(&self, some: Range<usize>) -> Values<'_> {
         Values(match &self.0 {
-            Kind::Double(values) => Kind::Double(Cow::Borrowed(values)),
-            Kind::Single(values) => Kind::Single(Cow::Borrowed(values)),
+            Kind::Double(values) => Kind::Double(Cow::Borrowed(&values[some])),
+            Kind::Single(values) => Kind::Single(Cow::Borrowed(&values[some])),
         })
     }
 

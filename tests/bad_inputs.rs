@@ -152,6 +152,10 @@ fn strict_makes_a_bad_spectrum_an_error() {
     for part in ["spectra.npz", "row 3", "id 3", "bad_weight", "pixel 17", "ivar", "-2"] {
         assert!(message.contains(part), "{message}: no {part}");
     }
+    // of bad spectra in several batches the first one is named
+    let bad = spoiled(&bad, 1, |_, ivar| ivar[5] = -2.0);
+    let error = fitter(synb_model(), &Device::cpu()).strict(true).batch_size(1).fit(&bad).unwrap_err();
+    assert!(matches!(error, Error::BadSpectrum { row: 1, .. }), "{error}");
 }
 
 #[test]

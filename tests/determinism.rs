@@ -82,6 +82,26 @@ fn any_chunk() {
     }
 }
 
+/// Batches of spectra in memory go to several workers.
+#[test]
+fn any_batch_in_memory() {
+    let spectra = synb_spectra().slice(0..40);
+    for device in devices() {
+        let whole = fitter(synb_model(), &device);
+        let parted = whole.clone().batch_size(7);
+        let rows = whole.fit(&spectra).unwrap();
+        let starts: Vec<f64> = rows.rows().flat_map(|row| row.parameters).collect();
+        let (parts, again) = (parted.fit(&spectra).unwrap(), parted.fit_from(&spectra, &starts).unwrap());
+        let once = whole.fit_from(&spectra, &starts).unwrap();
+        assert_eq!((parts.len(), again.len()), (spectra.len(), spectra.len()));
+        for (k, (row, parted)) in rows.rows().zip(parts.rows()).enumerate() {
+            assert_eq!((&row.id, row.row), (&parted.id, parted.row));
+            same_bits(row, parted, "in batches");
+            same_bits(once.row(k), again.row(k), "in batches from starts of its own");
+        }
+    }
+}
+
 #[test]
 fn any_number_of_threads() {
     let spectra = synb_spectra().slice(0..32);

@@ -29,12 +29,13 @@ pub struct AdapterDescription {
     pub kernels: String,
 }
 
-/// Returns how many bytes a population may take on this type of device, because wgpu does not tell its memory.
+/// Returns how many bytes the populations of all workers may take on this type of device, because wgpu does not tell
+/// its memory.
 pub(super) const fn default_memory(kind: wgpu::DeviceType) -> u64 {
     match kind {
-        wgpu::DeviceType::DiscreteGpu => 4 << 30,
-        wgpu::DeviceType::IntegratedGpu | wgpu::DeviceType::VirtualGpu => 2 << 30,
-        _ => 1 << 30,
+        wgpu::DeviceType::DiscreteGpu => 8 << 30,
+        wgpu::DeviceType::IntegratedGpu | wgpu::DeviceType::VirtualGpu => 4 << 30,
+        _ => 2 << 30,
     }
 }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use half::f16;
-use rayon::prelude::*;
 
 use super::context::Context;
 use super::layout::{CONTROL, Layout, POISON};
@@ -14,7 +13,7 @@ use crate::recording::{BufferId, Kind, Prior, Recording, Scope, Stage, Values};
 /// Buffers are bound as vec4.
 const ALIGNMENT: usize = 4;
 /// Elements that poison a buffer in one copy.
-const POISON_CHUNK: usize = 1 << 16;
+const POISON_CHUNK: usize = 1 << 22;
 
 /// Rows beyond the last that a cooperative product may write.
 const SPARE_ROWS: usize = 16;
@@ -164,7 +163,7 @@ impl Buffers {
     fn poison(&self, context: &Context) {
         let chunk =
             create(context, "poison", POISON_CHUNK, wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST);
-        context.queue.write_buffer(&chunk, 0, bytemuck::cast_slice(&[POISON; POISON_CHUNK]));
+        context.queue.write_buffer(&chunk, 0, bytemuck::cast_slice(&vec![POISON; POISON_CHUNK]));
         let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let fixed = [&self.members, &self.state, &self.control, &self.limits, &self.simplices, &self.arguments];
         for buffer in fixed.into_iter().chain(&self.blocks) {
@@ -213,7 +212,7 @@ pub(super) fn upload_to(
     match values {
         Values::F32(v) => write(context, buffer, v, length, stride, places),
         Values::I32(v) => write(context, buffer, v, length, stride, places),
-        Values::Blocks(blocks) => write(context, buffer, &joined(blocks), length, stride, places),
+        Values::Blocks(blocks) => write_blocks(context, buffer, blocks, stride, places),
         Values::F64(v) => {
             let narrow: Vec<f32> = v.iter().map(|x| *x as f32).collect();
             write(context, buffer, &narrow, length, stride, places);
@@ -221,14 +220,30 @@ pub(super) fn upload_to(
     }
 }
 
-/// Returns blocks of equal length one after another in a single array.
-fn joined(blocks: &[Arc<Vec<f32>>]) -> Vec<f32> {
-    // These are most of a batch's bytes, so that all cores take part.
-    let length = blocks.first().map_or(0, |block| block.len());
-    let mut all = vec![0.0; length * blocks.len()];
-    let places = all.par_chunks_mut(length.max(1)).zip(blocks);
-    places.for_each(|(place, block)| place.copy_from_slice(block));
-    all
+/// Writes blocks of up to `stride` elements each to these block indices of a GPU buffer, straight into the memory that
+/// the device copies from: they are most of a batch's bytes.
+fn write_blocks(context: &Context, buffer: &wgpu::Buffer, blocks: &[Arc<Vec<f32>>], stride: usize, places: &[usize]) {
+    let mut rest = blocks;
+    for run in neighbours(places, blocks.first().is_some_and(|block| block.len() == stride)) {
+        let (now, later) = rest.split_at(run.len().min(rest.len()));
+        let bytes: usize = now.iter().map(|block| size_of_val(block.as_slice())).sum();
+        let size = wgpu::BufferSize::new(bytes as u64);
+        let offset = 4 * (run[0] * stride) as u64;
+        if let Some(mut view) = size.and_then(|size| context.queue.write_buffer_with(buffer, offset, size)) {
+            let mut free = view.slice(..);
+            for block in now {
+                let (mut place, behind) = free.split_at(size_of_val(block.as_slice()));
+                place.copy_from_slice(bytemuck::cast_slice(block));
+                free = behind;
+            }
+        }
+        rest = later;
+    }
+}
+
+/// Splits block indices into runs that one copy can write: neighbours, if blocks fill their places (`is_whole`).
+fn neighbours(places: &[usize], is_whole: bool) -> impl Iterator<Item = &[usize]> {
+    places.chunk_by(move |a, b| is_whole && a + 1 == *b)
 }
 
 /// Rounds values to f16 (to nearest, ties to even), and returns their bits.
@@ -253,8 +268,7 @@ pub(super) fn write<T: bytemuck::Pod>(
         return;
     }
     let mut rest = values;
-    let is_whole = length * size_of::<T>() == 4 * stride;
-    for run in places.chunk_by(|a, b| is_whole && a + 1 == *b) {
+    for run in neighbours(places, length * size_of::<T>() == 4 * stride) {
         let (now, later) = rest.split_at((run.len() * length).min(rest.len()));
         context.queue.write_buffer(buffer, 4 * (run[0] * stride) as u64, bytemuck::cast_slice(now));
         rest = later;
@@ -266,9 +280,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_joined_in_their_order() {
-        let blocks: Vec<Arc<Vec<f32>>> = (0..40).map(|k| Arc::new(vec![k as f32, 0.5])).collect();
-        assert_eq!(joined(&blocks), (0..40).flat_map(|k| [k as f32, 0.5]).collect::<Vec<_>>());
-        assert!(joined(&[]).is_empty() && joined(&[Arc::default()]).is_empty());
+    fn neighbours_are_written_at_once_where_blocks_fill_their_places() {
+        let runs = |is_whole| neighbours(&[3, 4, 5, 9, 7, 8], is_whole).map(<[usize]>::len).collect::<Vec<_>>();
+        assert_eq!(runs(true), [3, 1, 2]);
+        assert_eq!(runs(false), [1; 6]);
     }
 }

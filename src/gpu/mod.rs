@@ -51,6 +51,9 @@ use context::{Context, Options};
 #[doc(hidden)]
 pub use faults::{Fault, Faults};
 
+/// Maximum number of workers that share a card.
+const MOST_WORKERS: usize = 8;
+
 /// One GPU adapter, whose arithmetic has been probed.
 #[derive(Clone, Debug)]
 pub struct GpuDevice {
@@ -235,9 +238,15 @@ impl Device for GpuDevice {
         if self.is_software() { 512 } else { usize::MAX }
     }
 
+    /// Returns 2, or half of the processor's threads, at most 8, on a card: it is faster than the few threads that
+    /// prepare its spectra.
+    fn workers(&self) -> usize {
+        if self.is_software() { 2 } else { (rayon::current_num_threads() / 2).clamp(2, MOST_WORKERS) }
+    }
+
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize> {
         let context = self.context();
-        let memory = memory.unwrap_or(context.memory);
+        let memory = memory.unwrap_or(context.memory / self.workers() as u64);
         let fits = |capacity| self.plan(recording, capacity).fits(&context.limits, memory);
         if !fits(1) {
             let bytes = self.plan(recording, 1).bytes();

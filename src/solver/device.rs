@@ -35,6 +35,11 @@ pub trait Device: Send + Sync {
         usize::MAX
     }
 
+    /// Returns how many workers of a run share the device: while one waits for it, the others prepare their spectra.
+    fn workers(&self) -> usize {
+        2
+    }
+
     /// Returns how many members and spectra of this recording fit `memory` bytes (default: what the device has), at
     /// least 1.
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize>;

@@ -199,19 +199,19 @@ impl<'a> ArmSpectra<'a> {
         }
     }
 
-    /// Copies the spectra of a range of rows; a grid that all share is not copied.
-    pub(super) fn slice(&self, rows: Range<usize>) -> ArmSpectra<'static> {
+    /// Borrows the spectra of a range of rows; resolution matrices are copied.
+    pub(super) fn part(&self, rows: Range<usize>) -> ArmSpectra<'_> {
         let range = rows.start * self.pixels..rows.end * self.pixels;
         ArmSpectra {
             name: self.name.clone(),
             wavelength: match &self.wavelength {
                 Wavelength::Shared(grid) => Wavelength::Shared(grid.clone()),
-                Wavelength::Own(grids) => Wavelength::Own(grids.copy(range.clone())),
+                Wavelength::Own(grids) => Wavelength::Own(grids.range(range.clone())),
             },
             pixels: self.pixels,
-            flux: self.flux.copy(range.clone()),
-            ivar: self.ivar.copy(range.clone()),
-            mask: if self.mask.is_empty() { Cow::default() } else { self.mask[range.clone()].to_vec().into() },
+            flux: self.flux.range(range.clone()),
+            ivar: self.ivar.range(range.clone()),
+            mask: if self.mask.is_empty() { Cow::default() } else { Cow::Borrowed(&self.mask[range.clone()]) },
             resolution: self.resolution.as_ref().map(|r| Resolution {
                 diagonals: r.diagonals,
                 values: r.values[range.start * r.diagonals..range.end * r.diagonals].to_vec(),

@@ -166,11 +166,19 @@ impl<'a> Spectra<'a> {
     /// # Panics
     /// If `rows` reach beyond `len()`.
     pub fn slice(&self, rows: Range<usize>) -> Spectra<'static> {
+        self.part(rows).into_owned()
+    }
+
+    /// Returns a range of spectra that borrows their arrays, except for resolution matrices.
+    ///
+    /// # Panics
+    /// If `rows` reach beyond `len()`.
+    pub(crate) fn part(&self, rows: Range<usize>) -> Spectra<'_> {
         Spectra {
             file: self.file.clone(),
             rows: self.rows[rows.clone()].to_vec(),
             ids: self.ids.slice(rows.clone()),
-            arms: self.arms.iter().map(|arm| arm.slice(rows.clone())).collect(),
+            arms: self.arms.iter().map(|arm| arm.part(rows.clone())).collect(),
             columns: self
                 .columns
                 .iter()

@@ -32,6 +32,7 @@ pub use results::row::{FitRow, Id};
 pub use results::table::{FitTable, Sink};
 use run::Run;
 use search::shared::Shared;
+use stream::in_memory;
 pub use stream::journal::Journal;
 pub use stream::profile::{DeviceProfile, DeviceStage, HostStage, Profile, Rounds};
 pub use stream::summary::{DeviceRows, Summary};
@@ -148,7 +149,7 @@ impl SpectralFitter {
 
     /// Returns whether the CPU may replace a failed GPU.
     fn may_use_cpu(&self) -> bool {
-        self.cpu_fallback.unwrap_or(self.device.is_chosen)
+        self.cpu_fallback.unwrap_or(self.device.is_chosen())
     }
 
     /// Sets the scan of the velocity around the best one, which gives the error, skewness and kurtosis of its
@@ -237,9 +238,8 @@ impl SpectralFitter {
         units
     }
 
-    /// Fits spectra in memory as one batch on the first device, and returns a table with a row of each.
-    /// [`fit_with`](SpectralFitter::fit_with) uses all devices. A spectrum that cannot be fitted has a row with its
-    /// status.
+    /// Fits spectra in memory in batches on all devices, and returns a table with a row of each. A spectrum that cannot
+    /// be fitted has a row with its status.
     ///
     /// # Errors
     /// Returns [`Error::InvalidSettings`] and, for settings that exclude each other, [`Error::Usage`];
@@ -247,7 +247,7 @@ impl SpectralFitter {
     /// model; [`Error::Model`] if the model has no point to start from; [`Error::BadSpectrum`] if the fitter is
     /// [strict](SpectralFitter::strict); [`Error::OutOfMemory`]; and the device's errors.
     pub fn fit(&self, spectra: &Spectra) -> Result<FitTable> {
-        self.tabulate(&self.run()?.batch(&[spectra], None)?)
+        self.tabulate(&in_memory::fit(self, spectra, None)?)
     }
 
     /// Fits spectra from the user's own starts (spectra, parameters), in physical units and in the order of
@@ -268,7 +268,7 @@ impl SpectralFitter {
                 ),
             });
         }
-        self.tabulate(&self.run()?.batch(&[spectra], Some(starts))?)
+        self.tabulate(&in_memory::fit(self, spectra, Some(starts))?)
     }
 
     /// Returns a table of these rows, with the fitter's parameters, units and arms.
@@ -290,8 +290,8 @@ impl SpectralFitter {
         Ok(table)
     }
 
-    /// Reads batches from `source`, fits them and appends their rows to `sink`. Two threads per device fit batches;
-    /// they share rayon's global pool.
+    /// Reads batches from `source`, fits them and appends their rows to `sink`. Several threads per device fit
+    /// batches; they share rayon's global pool.
     ///
     /// # Errors
     /// Returns the errors of [`fit`](SpectralFitter::fit), of `source` and of `sink`.

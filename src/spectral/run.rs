@@ -74,6 +74,8 @@ pub struct Run<'a> {
     pub stages: Stages,
     meter: Option<Arc<Meter>>,
     tally: Option<&'a Tally<'a>>,
+    /// Number of starts per spectrum by which the populations are planned.
+    usual_starts: usize,
     /// Number of spectra of this batch that were reported to the tally.
     reported: usize,
 }
@@ -113,8 +115,14 @@ impl<'a> Run<'a> {
             stages: Stages::default(),
             meter: None,
             tally: None,
+            usual_starts: fitter.usual_starts(),
             reported: 0,
         })
+    }
+
+    /// Makes the run plan its populations for one start per spectrum, which the user gives.
+    pub fn with_single_starts(self) -> Run<'a> {
+        Run { usual_starts: 1, ..self }
     }
 
     /// Makes the run report its progress to a tally, and stop when the tally is cancelled.

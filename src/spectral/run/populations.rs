@@ -25,7 +25,7 @@ impl Run<'_> {
         // 2. There are as many starts as a batch has, and one for a canary. If the user limits the memory, that alone
         //    limits their number.
         let enough = if self.memory.is_some() { usize::MAX } else { self.device.enough() };
-        let starts = self.fitter.usual_starts() * self.fitter.batch_on(&*self.device);
+        let starts = self.usual_starts * self.fitter.batch_on(&*self.device);
         let max_starts = (starts.max(self.fitter.most_starts()) + 1).min(self.most).min(enough);
         // 3. The memory of the last populations is freed first.
         self.resident = None;

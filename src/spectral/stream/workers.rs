@@ -1,10 +1,11 @@
 //! A run as a stream: one thread reads, workers fit the batches on their devices, and the calling thread writes.
 //!
-//! Two workers share a device. While the spectra of one worker are on it, the other worker prepares its own, and the
-//! slowest fits of one batch run beside most fits of another. With `--device all` each GPU has two workers, and all
-//! workers take jobs from one queue. The reader waits for a permit for each batch. It and the workers send events to
-//! the writer through one channel. At most one batch more than there are workers is in memory, so that memory does not
-//! grow with the length of the input. If there is a journal, the workers hash their spectra to save the writer's time.
+//! Several workers share a device ([`Device::workers`]). While the spectra of one worker are on it, the others prepare
+//! their own, and the slowest fits of one batch run beside most fits of another. With `--device all` each GPU has
+//! workers of its own, and all workers take jobs from one queue. The reader waits for a permit for each batch. It and
+//! the workers send events to the writer through one channel. At most one batch more than there are workers is in
+//! memory, so that memory does not grow with the length of the input. If there is a journal, the workers hash their
+//! spectra to save the writer's time.
 //!
 //! Rows are written in the order of the input, and no bit of them depends on the worker.
 
@@ -34,8 +35,6 @@ use crate::spectral::{DeviceRows, Journal, Sink, SpectralFitter, Summary};
 use ends::{Ends, Job, Maker, Piece};
 use intake::{Event, Intake};
 
-/// Number of workers that share a device.
-const SHARING: usize = 2;
 /// Interval at which a timeout is checked.
 const WATCH: Duration = Duration::from_millis(10);
 /// Smallest memory limit in bytes at which workers share a device.
@@ -55,7 +54,7 @@ pub struct Tally<'a> {
 
 impl<'a> Tally<'a> {
     /// Makes a counter of the finished spectra of a run of `total`, with progress, cancel and timeout by `control`.
-    fn new(control: &'a Control, total: u64) -> Tally<'a> {
+    pub fn new(control: &'a Control, total: u64) -> Tally<'a> {
         let stop = control.timeout.map(|_| AtomicBool::new(false));
         Tally { control, stop, total, finished: Mutex::new(0), failures: Mutex::default() }
     }
@@ -94,9 +93,9 @@ impl<'a> Tally<'a> {
 }
 
 /// The workers of a stream: their devices, and how their times are measured.
-struct Workers<'a> {
+pub struct Workers<'a> {
     fitter: &'a SpectralFitter,
-    devices: Vec<Arc<dyn Device>>,
+    pub devices: Vec<Arc<dyn Device>>,
     /// Number of workers per device.
     sharing: usize,
     begin: Instant,
@@ -106,13 +105,19 @@ struct Workers<'a> {
 
 impl<'a> Workers<'a> {
     /// Sets up the workers of a run that begins now: devices, number of threads per device, and meters if a profile is
-    /// wanted. Two of them share a device unless memory is limited too much.
-    fn new(fitter: &'a SpectralFitter, control: &Control) -> Workers<'a> {
+    /// wanted. A device has only one of them if memory is limited too much.
+    pub fn new(fitter: &'a SpectralFitter, control: &Control) -> Workers<'a> {
         let devices = fitter.device.all();
         let is_shared = fitter.max_memory.is_none_or(|bytes| bytes >= SHARED_MEMORY);
         let begin = Instant::now();
         let measured = control.profile.then(|| Measured::new(&devices, begin));
-        Workers { fitter, devices, sharing: if is_shared { SHARING } else { 1 }, begin, measured }
+        let most = devices.iter().map(|device| device.workers()).max().unwrap_or(1);
+        Workers { fitter, devices, sharing: if is_shared { most } else { 1 }, begin, measured }
+    }
+
+    /// Returns these workers, but no more per device than there are batches to fit.
+    pub fn at_most(self, batches: usize) -> Workers<'a> {
+        Workers { sharing: self.sharing.min(batches.max(1)), ..self }
     }
 
     /// Makes a thread's record of times, with spans if the user asks for a profile.
@@ -121,7 +126,7 @@ impl<'a> Workers<'a> {
     }
 
     /// Makes the run of each worker thread, device by device, with its part of the memory.
-    fn runs(&self, tally: &'a Tally<'a>) -> Result<Vec<Run<'a>>> {
+    pub fn runs(&self, tally: &'a Tally<'a>) -> Result<Vec<Run<'a>>> {
         let memory = self.fitter.max_memory.map(|bytes| bytes / self.sharing as u64);
         let mut runs = Vec::new();
         for number in 0..self.devices.len() * self.sharing {

@@ -1,0 +1,55 @@
+//! Fits of spectra in memory: the workers of all devices take a batch each, until none is left.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crate::control::Control;
+use crate::error::Result;
+use crate::spectra::Spectra;
+use crate::spectral::SpectralFitter;
+use crate::spectral::results::row::FitRow;
+use crate::spectral::run::Run;
+use crate::spectral::stream::workers::{Tally, Workers};
+
+/// Fits spectra in memory and returns their rows in order. `user_starts` (spectra, parameters) in physical units
+/// replace the first guess. Of several errors that of the first batch is returned.
+///
+/// A caller in a rayon pool of its own keeps to that pool: the thread itself is then the only worker.
+pub fn fit(fitter: &SpectralFitter, spectra: &Spectra, user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
+    let control = Control::default();
+    let tally = Tally::new(&control, spectra.len() as u64);
+    let workers = Workers::new(fitter, &control);
+    let batch = fitter.batch_on(&*workers.devices[0]).max(1);
+    let parameters = fitter.model.parameters.len();
+    let begins: Vec<usize> = (0..spectra.len().max(1)).step_by(batch).collect();
+    let fitted: Vec<OnceLock<Result<Vec<FitRow>>>> = begins.iter().map(|_| OnceLock::new()).collect();
+    let next = AtomicUsize::new(0);
+    let work = |run: Run| {
+        let mut run = if user_starts.is_some() { run.with_single_starts() } else { run };
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(&begin) = begins.get(place) else { return };
+            let part = begin..spectra.len().min(begin + batch);
+            let starts = user_starts.map(|all| &all[part.start * parameters..part.end * parameters]);
+            let rows = run.batch(&[&spectra.part(part)], starts);
+            if rows.is_err() {
+                // No worker takes another batch.
+                next.store(begins.len(), Ordering::Relaxed);
+            }
+            let _ = fitted[place].set(rows);
+        }
+    };
+    let most = if rayon::current_thread_index().is_some() { 1 } else { begins.len() };
+    let mut runs = workers.at_most(most).runs(&tally)?;
+    let last = runs.pop();
+    thread::scope(|scope| {
+        runs.into_iter().for_each(|run| drop(scope.spawn(|| work(run))));
+        last.into_iter().for_each(work);
+    });
+    let mut all = Vec::with_capacity(spectra.len());
+    for rows in fitted.into_iter().filter_map(OnceLock::into_inner) {
+        all.extend(rows?);
+    }
+    Ok(all)
+}
