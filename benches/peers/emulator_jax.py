@@ -23,7 +23,8 @@ from safetensors.numpy import load_file
 FOLDERS = Path(__file__).resolve().parents
 ROOT = next((folder for folder in FOLDERS if (folder / "data" / "emulator.safetensors").is_file()), Path.cwd())
 NETWORK = ROOT / "data" / "emulator.safetensors"
-BATCHES = (64, 256)
+# fits per call: the fastest counts
+BATCHES = {"cpu": (64, 256), "gpu": (256, 1024, 4096)}
 FTOL, MOST_STEPS, MOST_DAMPING = 1e-6, 60, 1e7
 
 
@@ -136,7 +137,7 @@ def main():
         flux, ivar = data["flux"], data["ivar"]
         starts = np.zeros((len(flux), len(labels)), np.float32)
         arrays = [jnp.asarray(x, jnp.float32) for x in (starts, flux, np.sqrt(ivar))]
-        batches = [batch for batch in BATCHES if batch <= len(flux)] or [len(flux)]
+        batches = [batch for batch in BATCHES.get(device.platform, BATCHES["gpu"]) if batch <= len(flux)] or [len(flux)]
         for number in range(options.rounds):
             line = popfit(program, folder, options.device, options.seconds, options.fits)
             peers = {batch: run_jax(fit, arrays, batch, options.seconds) for batch in batches}
