@@ -8,6 +8,8 @@
 //! The continuum that fits the spectrum without lines takes up part of a hot star's wide lines, and hides which gravity
 //! it has. A CPU whose vectors have another number of lanes may round these scores otherwise (`stretches.rs`).
 
+use std::cell::RefCell;
+
 use pulp::{Simd, WithSimd};
 
 use super::bins::Signals;
@@ -51,6 +53,21 @@ pub struct Refit<'a> {
     ln_det: Option<f64>,
 }
 
+/// Sums of a few candidates in the wide bins of a unit.
+struct Sums {
+    /// (candidates, bins)
+    slopes: Vec<f32>,
+    squares: Vec<f32>,
+    /// One or the other, for its product with the terms.
+    packed: Packed<f32>,
+}
+
+thread_local! {
+    /// The memory of a thread's sums, which every spectrum needs: new memory would take as long to clear as to fill.
+    static SUMS: RefCell<Sums> =
+        RefCell::new(Sums { slopes: Vec::new(), squares: Vec::new(), packed: Packed::zeros(0, 0) });
+}
+
 /// What a refit reads in one unit.
 struct InUnit<'a> {
     unit: &'a Unit,
@@ -84,21 +101,26 @@ impl<'a> Refit<'a> {
     /// Adds the arm's χ² with the continuum refitted to each candidate's template to the candidates' scores, and, if
     /// marginalised, ln det A less that of a template without lines.
     pub fn add_scores(&self, candidates: &mut [Candidate]) {
-        candidates.chunks_mut(TOGETHER).for_each(|some| self.add_scores_of_few(some));
+        SUMS.with_borrow_mut(|sums| {
+            candidates.chunks_mut(TOGETHER).for_each(|some| self.add_scores_of_few(some, sums));
+        });
     }
 
     /// Does what [`add_scores`](Refit::add_scores) does for candidates whose sums fit into the cache.
-    fn add_scores_of_few(&self, candidates: &mut [Candidate]) {
+    fn add_scores_of_few(&self, candidates: &mut [Candidate], Sums { slopes: of_slopes, squares, packed }: &mut Sums) {
         let (terms, columns) = (self.terms, candidates.len().next_multiple_of(LANES));
         let [mut slopes, mut normal] = [terms, packed_length(terms)].map(|rows| vec![0f32; rows * columns]);
         for InUnit { unit, wide, signals, terms, products } in &self.units {
-            let [mut of_slopes, mut of_squares] = [(); 2].map(|()| vec![0f32; columns * wide.bins]);
-            let sums = [&mut of_slopes[..], &mut of_squares[..]];
+            // all that is read is written before
+            let sums = [&mut *of_slopes, &mut *squares].map(|sums| {
+                sums.resize(columns * wide.bins, 0.0);
+                &mut sums[..]
+            });
             let signals = signals.each_ref().map(Vec::as_slice);
             pulp::Arch::new().dispatch(AddSums { unit, signals, wide: *wide, candidates: &mut *candidates, sums });
-            let packed = &Packed::transposed(&of_slopes, columns, wide.bins);
+            packed.transpose(of_slopes, columns, wide.bins);
             MatrixProduct { input: terms, packed, output: &mut slopes, accumulate: true }.run();
-            let packed = &Packed::transposed(&of_squares, columns, wide.bins);
+            packed.transpose(squares, columns, wide.bins);
             MatrixProduct { input: products, packed, output: &mut normal, accumulate: true }.run();
         }
         let (slopes, normal, ln_det) = (&slopes, &normal, self.ln_det);

@@ -39,10 +39,8 @@ impl Kernel for Prefilter {
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| {
-            let input = memory.floats(self.input).chunks_exact(self.columns);
-            for (input, output) in input.zip(output.chunks_exact_mut(self.columns)) {
-                MemberRows { input, output, segments: &self.segments }.run();
-            }
+            let input = memory.floats(self.input);
+            MemberRows { input, output, columns: self.columns, segments: &self.segments }.run();
         });
     }
 
@@ -79,10 +77,12 @@ pub fn taps() -> [f64; REACH + 1] {
     std::array::from_fn(|k| root * (root - 2.0).powi(k as i32))
 }
 
-/// One row of one member.
+/// The rows of one member.
 struct MemberRows<'a, R> {
+    /// (rows, columns)
     pub input: &'a [R],
     pub output: &'a mut [R],
+    pub columns: usize,
     /// Ascending.
     pub segments: &'a [Segment],
 }
@@ -100,21 +100,24 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
     #[inline(always)]
     fn call(self) {
         let taps = taps().map(R::of);
-        let mut end = 0;
-        for segment in self.segments {
-            self.output[end..segment.start].fill(R::ZERO);
-            end = segment.end;
-            let input = &self.input[segment.start..segment.end];
-            let output = &mut self.output[segment.start..segment.end];
-            let count = input.len();
-            let first = REACH.min(count);
-            let last = count.saturating_sub(REACH).max(first);
-            for j in (0..first).chain(last..count) {
-                output[j] = edge(input, j, &taps);
+        let mut sums = [[R::ZERO; MOST]; 4];
+        let rows = self.input.chunks_exact(self.columns).zip(self.output.chunks_exact_mut(self.columns));
+        for (input, output) in rows {
+            let mut end = 0;
+            for segment in self.segments {
+                output[end..segment.start].fill(R::ZERO);
+                end = segment.end;
+                let (input, output) = (&input[segment.start..end], &mut output[segment.start..end]);
+                let count = input.len();
+                let first = REACH.min(count);
+                let last = count.saturating_sub(REACH).max(first);
+                for j in (0..first).chain(last..count) {
+                    output[j] = edge(input, j, &taps);
+                }
+                interior(input, &mut output[first..last], &mut sums);
             }
-            interior(input, &mut output[first..last]);
+            output[end..].fill(R::ZERO);
         }
-        self.output[end..].fill(R::ZERO);
     }
 }
 
@@ -131,24 +134,22 @@ fn edge<R: Real>(input: &[R], j: usize, taps: &[R; REACH + 1]) -> R {
 
 /// Pixels that are worked on together, so that what is between stays in the cache.
 const BLOCK: usize = 1024;
+/// Pixels that a block reads.
+const MOST: usize = BLOCK + 2 * REACH;
 
 /// Computes the spline coefficients of the pixels with `REACH` others on both sides. `output[0]` is pixel `REACH` of
 /// `input`. With z = √3 − 2 and S a shift by one pixel, Σ z^k S^k over k = 0…11 is (1 + z S) (1 + z² S²) (1 + z⁴ S⁴ +
-/// z⁸ S⁸): a few sums to each side instead of twelve.
+/// z⁸ S⁸): a few sums to each side instead of twelve. `sums` is memory for them.
 #[inline(always)]
-fn interior<R: Real>(input: &[R], output: &mut [R]) {
-    const MOST: usize = BLOCK + 2 * REACH;
+fn interior<R: Real>(input: &[R], output: &mut [R], [one, two, from, to]: &mut [[R; MOST]; 4]) {
     let root = 3f64.sqrt();
     let power = |k: i32| R::of((root - 2.0).powi(k));
     let (z1, z2, z4, z8, z12, root) = (power(1), power(2), power(4), power(8), power(12), R::of(root));
-    let (mut left, mut right) = ([[R::ZERO; MOST]; 2], [[R::ZERO; MOST]; 2]);
     for (block, out) in output.chunks_mut(BLOCK).enumerate() {
         let count = out.len() + 2 * REACH;
         let t = &input[block * BLOCK..][..count];
-        let [one, two] = &mut left;
         chain(&t[1..], &t[..count - 1], z1, &mut one[1..count]);
         chain(&one[3..count], &one[1..count - 2], z2, &mut two[3..count]);
-        let [from, to] = &mut right;
         chain(&t[..count - 1], &t[1..], z1, &mut from[..count - 1]);
         chain(&from[..count - 3], &from[2..count - 1], z2, &mut to[..count - 3]);
         for (out, j) in out.iter_mut().zip(REACH..) {
@@ -178,7 +179,7 @@ mod tests {
             let input: Vec<f64> = (0..count).map(|k| ((k * 7919) % 101) as f64 / 101.0).collect();
             let mut output = vec![f64::NAN; count];
             let segments = [Segment { start: 0, end: count, inverse_step: 1.0 }];
-            MemberRows { input: &input, output: &mut output, segments: &segments }.run();
+            MemberRows { input: &input, output: &mut output, columns: count, segments: &segments }.run();
             let taps = taps();
             for (j, out) in output.iter().enumerate() {
                 assert!((out - edge(&input, j, &taps)).abs() < 1e-13, "{count}: {j}");

@@ -59,9 +59,18 @@ impl<R: Real> Packed<R> {
     /// Packs the transpose of a row-major matrix (columns, inner) into panels, as products read it.
     pub fn transposed(matrix: &[R], columns: usize, inner: usize) -> Packed<R> {
         let mut packed = Packed::zeros(inner, columns);
+        packed.transpose(matrix, columns, inner);
+        packed
+    }
+
+    /// Replaces the matrix by the transpose of a row-major one (columns, inner), in the same memory if it has its shape.
+    pub fn transpose(&mut self, matrix: &[R], columns: usize, inner: usize) {
+        if self.shape() != [inner, columns] {
+            *self = Packed::zeros(inner, columns);
+        }
         let lines = matrix[..columns * inner].chunks(LINE * inner.max(1));
         for (n, sources) in lines.enumerate() {
-            let panel = &mut packed.rows[n / LINES * inner..][..inner];
+            let panel = &mut self.rows[n / LINES * inner..][..inner];
             let columns = sources.chunks_exact(inner);
             // a whole line at a time: each of its columns is read in order, and the line is written once
             for (k, row) in panel.iter_mut().enumerate() {
@@ -69,11 +78,10 @@ impl<R: Real> Packed<R> {
                 line.iter_mut().zip(columns.clone()).for_each(|(x, column)| *x = column[k]);
             }
         }
-        packed
     }
 
     /// Makes a packed matrix (inner, columns) of zeros.
-    fn zeros(inner: usize, columns: usize) -> Packed<R> {
+    pub fn zeros(inner: usize, columns: usize) -> Packed<R> {
         let rows = vec![[Line([R::ZERO; LINE]); LINES]; columns.div_ceil(PANEL) * inner];
         Packed { rows, inner, columns }
     }
