@@ -1,5 +1,7 @@
 //! The effort of a first guess, which grows where little of a spectrum counts or its lines say little.
 
+use pulp::NullaryFnOnce;
+
 use super::Prepared;
 use super::choose::{Competition, MOST_COMPETING};
 use super::look::Candidate;
@@ -93,9 +95,22 @@ const LANES: usize = 8;
 /// Returns the effective number of pixels, (Σ w)² / Σ w² of the inverse variances w (Kish 1965, Survey Sampling,
 /// §11.7), summed over arms.
 fn pixels_in_effect(prepared: &Prepared) -> f64 {
-    let of_arm = |weight: &[f32]| {
+    prepared.arms.iter().map(|arm| pulp::Arch::new().dispatch(PixelsInEffect { weight: &arm.weight })).sum()
+}
+
+/// The same of one arm.
+struct PixelsInEffect<'a> {
+    /// Square roots of the inverse variances.
+    weight: &'a [f32],
+}
+
+impl NullaryFnOnce for PixelsInEffect<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn call(self) -> f64 {
         let (mut sums, mut squares) = ([0f64; LANES], [0f64; LANES]);
-        for part in weight.chunks(LANES) {
+        for part in self.weight.chunks(LANES) {
             for ((weight, sum), square) in part.iter().zip(&mut sums).zip(&mut squares) {
                 let ivar = f64::from(*weight).powi(2);
                 *sum += ivar;
@@ -104,8 +119,7 @@ fn pixels_in_effect(prepared: &Prepared) -> f64 {
         }
         let [sum, squares] = [sums, squares].map(|lanes| lanes.iter().sum::<f64>());
         if squares > 0.0 { sum * sum / squares } else { 0.0 }
-    };
-    prepared.arms.iter().map(|arm| of_arm(&arm.weight)).sum()
+    }
 }
 
 #[cfg(test)]
