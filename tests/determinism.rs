@@ -94,6 +94,9 @@ fn any_batch_in_memory() {
         let (parts, again) = (parted.fit(&spectra).unwrap(), parted.fit_from(&spectra, &starts).unwrap());
         let once = whole.fit_from(&spectra, &starts).unwrap();
         assert_eq!((parts.len(), again.len()), (spectra.len(), spectra.len()));
+        let larger = whole.clone().batch_size(1000).fit(&spectra).unwrap();
+        assert!(larger.rows().zip(rows.rows()).all(|(a, b)| bits(&a) == bits(&b)));
+        assert!(parted.fit(&spectra.slice(0..0)).unwrap().is_empty());
         for (k, (row, parted)) in rows.rows().zip(parts.rows()).enumerate() {
             assert_eq!((&row.id, row.row), (&parted.id, parted.row));
             same_bits(row, parted, "in batches");
@@ -107,9 +110,10 @@ fn any_number_of_threads() {
     let spectra = synb_spectra().slice(0..32);
     let fit = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| fitter(synb_model(), &Device::cpu()).fit(&spectra).unwrap())
+        pool.install(|| fitter(synb_model(), &Device::cpu()).batch_size(10).fit(&spectra).unwrap())
     };
     let (one, many) = (fit(1), fit(5));
+    assert_eq!([one.len(), many.len()], [spectra.len(); 2]);
     assert!(one.rows().zip(many.rows()).all(|(a, b)| bits(&a) == bits(&b)));
 }
 

@@ -24,8 +24,8 @@ const W_LOADS: u32 = TILE_COLUMNS4 * DEPTH / THREADS;
 // the last tile's first k
 const LAST: u32 = (INNER - 1u) / DEPTH * DEPTH;
 
-// (two tiles, k, row / 4)
-var<workgroup> x_tile: array<vec4<f32>, 2u * DEPTH * TILE_ROWS / 4u>;
+// (two tiles, k / 4, row): a whole vec4 has one writer, since writing a component may write the others, too
+var<workgroup> x_tile: array<vec4<f32>, DEPTH / 2u * TILE_ROWS>;
 // (two tiles, k, column / 4)
 var<workgroup> w_tile: array<vec4<f32>, 2u * DEPTH * TILE_COLUMNS4>;
 
@@ -38,19 +38,14 @@ fn fetch_x(start: u32, k4: u32) -> vec4<f32> {
     return select(vec4<f32>(), x_at(start + min(k4, INNER4 - 1u)), k4 < INNER4);
 }
 
-// Beyond the last k, whose x are zeros, some numbers of the last one.
+// Beyond the last k, where x is zero, any finite weights do: those of the last one.
 fn fetch_w(k: u32, column: u32) -> vec4<f32> {
     return w_at(min(k, INNER - 1u) * COLUMNS4 + column);
 }
 
 // Puts the four k of one row into a tile.
 fn put_x(tile: u32, place: u32, value: vec4<f32>) {
-    let at = (tile * DEPTH + (place % 2u) * 4u) * TILE_ROWS / 4u + place / 8u;
-    let c = (place / 2u) % 4u;
-    x_tile[at][c] = value.x;
-    x_tile[at + TILE_ROWS / 4u][c] = value.y;
-    x_tile[at + 2u * TILE_ROWS / 4u][c] = value.z;
-    x_tile[at + 3u * TILE_ROWS / 4u][c] = value.w;
+    x_tile[(2u * tile + place % 2u) * TILE_ROWS + place / 2u] = value;
 }
 
 //@for a 0 ACTIVATED
@@ -82,7 +77,7 @@ fn main(
     let last = max(rows, 1u) - 1u;
     let first_row = group.x * TILE_USED;
     let first_column = group.y * TILE_COLUMNS4;
-    // what this invocation fetches: rows and columns beyond the last are computed, not written
+    // what this invocation fetches: rows and columns beyond the last are clamped to it, and their results not written
     //@for l 0 2
     let x_place_$l = index + $lu * THREADS;
     let x_start_$l = x_start(min(first_row + x_place_$l / 2u, last));
@@ -117,29 +112,20 @@ fn main(
             w_next_$l = fetch_w(next + w_k_$l, w_column_$l);
         }
         //@end
-        //@for i 0 8
-        let w_at_$i = (tile * DEPTH + $iu) * TILE_COLUMNS4 + lane.x;
-        let x_at_$i = (tile * DEPTH + $iu) * TILE_ROWS / 4u + 2u * lane.y;
-        let w_$i_0 = w_tile[w_at_$i];
-        let w_$i_1 = w_tile[w_at_$i + TX];
-        let x_$i_0 = x_tile[x_at_$i];
-        let x_$i_1 = x_tile[x_at_$i + 1u];
-        y_0_0 += x_$i_0.x * w_$i_0;
-        y_0_1 += x_$i_0.x * w_$i_1;
-        y_1_0 += x_$i_0.y * w_$i_0;
-        y_1_1 += x_$i_0.y * w_$i_1;
-        y_2_0 += x_$i_0.z * w_$i_0;
-        y_2_1 += x_$i_0.z * w_$i_1;
-        y_3_0 += x_$i_0.w * w_$i_0;
-        y_3_1 += x_$i_0.w * w_$i_1;
-        y_4_0 += x_$i_1.x * w_$i_0;
-        y_4_1 += x_$i_1.x * w_$i_1;
-        y_5_0 += x_$i_1.y * w_$i_0;
-        y_5_1 += x_$i_1.y * w_$i_1;
-        y_6_0 += x_$i_1.z * w_$i_0;
-        y_6_1 += x_$i_1.z * w_$i_1;
-        y_7_0 += x_$i_1.w * w_$i_0;
-        y_7_1 += x_$i_1.w * w_$i_1;
+        //@for h 0 2
+        let x_at_$h = (2u * tile + $hu) * TILE_ROWS + 8u * lane.y;
+        let w_at_$h = (tile * DEPTH + 4u * $hu) * TILE_COLUMNS4 + lane.x;
+        //@for r 0 8
+        let x_$h_$r = x_tile[x_at_$h + $ru];
+        //@end
+        //@for c 0 4
+        let w_$h_$c_0 = w_tile[w_at_$h + $cu * TILE_COLUMNS4];
+        let w_$h_$c_1 = w_tile[w_at_$h + $cu * TILE_COLUMNS4 + TX];
+        //@for r 0 8
+        y_$r_0 += x_$h_$r[$c] * w_$h_$c_0;
+        y_$r_1 += x_$h_$r[$c] * w_$h_$c_1;
+        //@end
+        //@end
         //@end
         tile = 1u - tile;
         //@for l 0 2

@@ -121,7 +121,7 @@ impl Device {
     }
 
     /// Opens a discrete GPU, else an integrated one, else the CPU; never a software adapter. A GPU that cannot be
-    /// opened is passed over.
+    /// opened is passed over. A [`CurveFitter`](crate::CurveFitter) then fits on the CPU whatever can run there.
     ///
     /// # Errors
     /// Returns [`Error::Usage`] if the environment variable `POPFIT_GPU_TILES` or `POPFIT_GPU_FUSION` names no kernel.

@@ -98,7 +98,7 @@ fn pixels_in_effect(prepared: &Prepared) -> f64 {
     prepared.arms.iter().map(|arm| pulp::Arch::new().dispatch(PixelsInEffect { weight: &arm.weight })).sum()
 }
 
-/// The same of one arm.
+/// Counts the effective number of pixels of one arm, (Σ w)² / Σ w².
 struct PixelsInEffect<'a> {
     /// Square roots of the inverse variances.
     weight: &'a [f32],

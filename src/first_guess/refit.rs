@@ -118,9 +118,9 @@ impl<'a> Refit<'a> {
             });
             let signals = signals.each_ref().map(Vec::as_slice);
             pulp::Arch::new().dispatch(AddSums { unit, signals, wide: *wide, candidates: &mut *candidates, sums });
-            packed.transpose(of_slopes, columns, wide.bins);
+            packed.set_transposed(of_slopes, columns, wide.bins);
             MatrixProduct { input: terms, packed, output: &mut slopes, accumulate: true }.run();
-            packed.transpose(squares, columns, wide.bins);
+            packed.set_transposed(squares, columns, wide.bins);
             MatrixProduct { input: products, packed, output: &mut normal, accumulate: true }.run();
         }
         let (slopes, normal, ln_det) = (&slopes, &normal, self.ln_det);

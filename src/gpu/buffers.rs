@@ -149,7 +149,7 @@ impl Buffers {
                 blocks: names.zip(&plan.blocks).map(|(name, elements)| make(name, *elements, storage)).collect(),
                 readback: readback(context, plan.readback),
             };
-            buffers.poison(context);
+            buffers.poison(context, plan.largest() as usize / 4);
             for (i, block) in recording.buffers.iter().enumerate() {
                 if let Some(values) = &block.values {
                     upload(context, recording, BufferId(i), &buffers.blocks[i], values);
@@ -159,15 +159,15 @@ impl Buffers {
         })
     }
 
-    /// Fills all buffers with NaN, so that what a kernel fails to write is seen.
-    fn poison(&self, context: &Context) {
-        let chunk =
-            create(context, "poison", POISON_CHUNK, wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST);
-        context.queue.write_buffer(&chunk, 0, bytemuck::cast_slice(&vec![POISON; POISON_CHUNK]));
+    /// Fills all buffers, of `largest` elements at most, with NaN, so that what a kernel fails to write is seen.
+    fn poison(&self, context: &Context, largest: usize) {
+        let elements = POISON_CHUNK.min(largest);
+        let chunk = create(context, "poison", elements, wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST);
+        context.queue.write_buffer(&chunk, 0, bytemuck::cast_slice(&vec![POISON; elements]));
         let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let fixed = [&self.members, &self.state, &self.control, &self.limits, &self.simplices, &self.arguments];
         for buffer in fixed.into_iter().chain(&self.blocks) {
-            for start in (0..buffer.size()).step_by(4 * POISON_CHUNK) {
+            for start in (0..buffer.size()).step_by(4 * elements) {
                 let length = chunk.size().min(buffer.size() - start);
                 encoder.copy_buffer_to_buffer(&chunk, 0, buffer, start, Some(length));
             }
@@ -220,14 +220,16 @@ pub(super) fn upload_to(
     }
 }
 
-/// Writes blocks of up to `stride` elements each to these block indices of a GPU buffer, straight into the memory that
-/// the device copies from: they are most of a batch's bytes.
+/// Writes blocks of equal length, at most `stride` elements, to these block indices of a GPU buffer, straight into the
+/// memory that the device copies from: they are most of a batch's bytes.
 fn write_blocks(context: &Context, buffer: &wgpu::Buffer, blocks: &[Arc<Vec<f32>>], stride: usize, places: &[usize]) {
+    debug_assert!(blocks.iter().all(|block| block.len() == blocks[0].len()), "blocks of unequal length");
     let mut rest = blocks;
     for run in neighbours(places, blocks.first().is_some_and(|block| block.len() == stride)) {
         let (now, later) = rest.split_at(run.len().min(rest.len()));
         let bytes: usize = now.iter().map(|block| size_of_val(block.as_slice())).sum();
         let size = wgpu::BufferSize::new(bytes as u64);
+        // without a view wgpu has reported an error, which the next `Context::check` returns
         let offset = 4 * (run[0] * stride) as u64;
         if let Some(mut view) = size.and_then(|size| context.queue.write_buffer_with(buffer, offset, size)) {
             let mut free = view.slice(..);

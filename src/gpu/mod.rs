@@ -51,7 +51,7 @@ use context::{Context, Options};
 #[doc(hidden)]
 pub use faults::{Fault, Faults};
 
-/// Maximum number of workers that share a card.
+/// Maximum number of workers that share a discrete GPU.
 const MOST_WORKERS: usize = 8;
 
 /// One GPU adapter, whose arithmetic has been probed.
@@ -238,15 +238,20 @@ impl Device for GpuDevice {
         if self.is_software() { 512 } else { usize::MAX }
     }
 
-    /// Returns 2, or half of the processor's threads, at most 8, on a card: it is faster than the few threads that
-    /// prepare its spectra.
+    /// Returns 2, or half of the processor's threads, at most 8, on a discrete GPU: it is faster than the few threads
+    /// that prepare its spectra.
     fn workers(&self) -> usize {
-        if self.is_software() { 2 } else { (rayon::current_num_threads() / 2).clamp(2, MOST_WORKERS) }
+        let is_card = self.context().adapter.get_info().device_type == wgpu::DeviceType::DiscreteGpu;
+        if is_card { (rayon::current_num_threads() / 2).clamp(2, MOST_WORKERS) } else { 2 }
+    }
+
+    fn memory(&self) -> Option<u64> {
+        Some(self.context().memory)
     }
 
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize> {
         let context = self.context();
-        let memory = memory.unwrap_or(context.memory / self.workers() as u64);
+        let memory = memory.unwrap_or(context.memory / 2);
         let fits = |capacity| self.plan(recording, capacity).fits(&context.limits, memory);
         if !fits(1) {
             let bytes = self.plan(recording, 1).bytes();

@@ -100,7 +100,7 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
     #[inline(always)]
     fn call(self) {
         let taps = taps().map(R::of);
-        let mut sums = [[R::ZERO; MOST]; 4];
+        let mut sums = [[R::ZERO; BLOCK_INPUT]; 4];
         let rows = self.input.chunks_exact(self.columns).zip(self.output.chunks_exact_mut(self.columns));
         for (input, output) in rows {
             let mut end = 0;
@@ -135,13 +135,13 @@ fn edge<R: Real>(input: &[R], j: usize, taps: &[R; REACH + 1]) -> R {
 /// Pixels that are worked on together, so that what is between stays in the cache.
 const BLOCK: usize = 1024;
 /// Pixels that a block reads.
-const MOST: usize = BLOCK + 2 * REACH;
+const BLOCK_INPUT: usize = BLOCK + 2 * REACH;
 
 /// Computes the spline coefficients of the pixels with `REACH` others on both sides. `output[0]` is pixel `REACH` of
 /// `input`. With z = √3 − 2 and S a shift by one pixel, Σ z^k S^k over k = 0…11 is (1 + z S) (1 + z² S²) (1 + z⁴ S⁴ +
 /// z⁸ S⁸): a few sums to each side instead of twelve. `sums` is memory for them.
 #[inline(always)]
-fn interior<R: Real>(input: &[R], output: &mut [R], [one, two, from, to]: &mut [[R; MOST]; 4]) {
+fn interior<R: Real>(input: &[R], output: &mut [R], [one, two, from, to]: &mut [[R; BLOCK_INPUT]; 4]) {
     let root = 3f64.sqrt();
     let power = |k: i32| R::of((root - 2.0).powi(k));
     let (z1, z2, z4, z8, z12, root) = (power(1), power(2), power(4), power(8), power(12), R::of(root));

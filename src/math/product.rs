@@ -59,12 +59,12 @@ impl<R: Real> Packed<R> {
     /// Packs the transpose of a row-major matrix (columns, inner) into panels, as products read it.
     pub fn transposed(matrix: &[R], columns: usize, inner: usize) -> Packed<R> {
         let mut packed = Packed::zeros(inner, columns);
-        packed.transpose(matrix, columns, inner);
+        packed.set_transposed(matrix, columns, inner);
         packed
     }
 
     /// Replaces the matrix by the transpose of a row-major one (columns, inner), in the same memory if it has its shape.
-    pub fn transpose(&mut self, matrix: &[R], columns: usize, inner: usize) {
+    pub fn set_transposed(&mut self, matrix: &[R], columns: usize, inner: usize) {
         if self.shape() != [inner, columns] {
             *self = Packed::zeros(inner, columns);
         }

@@ -40,8 +40,14 @@ pub trait Device: Send + Sync {
         2
     }
 
-    /// Returns how many members and spectra of this recording fit `memory` bytes (default: what the device has), at
-    /// least 1.
+    /// Returns how many bytes the populations of all workers may take together, unless the user says so; `None` if
+    /// nothing but their members limits them.
+    fn memory(&self) -> Option<u64> {
+        None
+    }
+
+    /// Returns how many members and spectra of this recording fit `memory` bytes (default: what a population alone may
+    /// take of the device), at least 1.
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize>;
 
     /// Makes room for `capacity` starts and at most as many spectra, and everything else that the rounds need. A

@@ -109,20 +109,28 @@ impl SpectralFitter {
         self
     }
 
-    /// Sets the maximum number of bytes of the populations on the device; unless set, what the device has.
+    /// Sets the maximum number of bytes of all populations on a device, which its [`workers`](Self::workers) divide;
+    /// unless set, what the device has.
     #[must_use]
     pub fn max_memory(mut self, bytes: u64) -> SpectralFitter {
         self.max_memory = Some(bytes);
         self
     }
 
-    /// Sets the number of spectra, at least 1, that a stream reads, fits and keeps in its journal together; unless set,
-    /// 256 on the CPU and 2048 on GPUs. Smaller files are fitted together, half a batch or more at once. No bit of a
+    /// Sets the number of spectra, at least 1, that a worker fits together, and that a stream reads and keeps in its
+    /// journal; unless set, 256 on the CPU and 2048 on GPUs. Smaller files are fitted together, half a batch or more at once. No bit of a
     /// row depends on it.
     #[must_use]
     pub fn batch_size(mut self, spectra: usize) -> SpectralFitter {
         self.batch_size = Some(spectra);
         self
+    }
+
+    /// Returns the number of workers that fit batches side by side: on each device 2 or, on a discrete GPU, half of the
+    /// processor's threads, from 2 to 8; fewer with little [`max_memory`](Self::max_memory).
+    pub fn workers(&self) -> usize {
+        let devices = self.device.all();
+        devices.len() * stream::workers::sharing(&devices, self.max_memory)
     }
 
     /// Returns the number of spectra per batch on a device. A GPU needs many of them; on the CPU more take memory
@@ -239,7 +247,8 @@ impl SpectralFitter {
     }
 
     /// Fits spectra in memory in batches on all devices, and returns a table with a row of each. A spectrum that cannot
-    /// be fitted has a row with its status.
+    /// be fitted has a row with its status. [`fit_with`](SpectralFitter::fit_with) does the same with progress and
+    /// cancel. Called within a rayon pool of the caller's, it fits on that pool and on the first device alone.
     ///
     /// # Errors
     /// Returns [`Error::InvalidSettings`] and, for settings that exclude each other, [`Error::Usage`];

@@ -74,6 +74,8 @@ pub struct Run<'a> {
     pub stages: Stages,
     meter: Option<Arc<Meter>>,
     tally: Option<&'a Tally<'a>>,
+    /// Number of workers that share the device's memory, if the user does not limit it.
+    sharing: usize,
     /// Number of starts per spectrum by which the populations are planned.
     usual_starts: usize,
     /// Number of spectra of this batch that were reported to the tally.
@@ -115,13 +117,19 @@ impl<'a> Run<'a> {
             stages: Stages::default(),
             meter: None,
             tally: None,
+            sharing: 1,
             usual_starts: fitter.usual_starts(),
             reported: 0,
         })
     }
 
+    /// Makes the run one of `sharing` workers that share the device.
+    pub fn sharing_with(self, sharing: usize) -> Run<'a> {
+        Run { sharing, ..self }
+    }
+
     /// Makes the run plan its populations for one start per spectrum, which the user gives.
-    pub fn with_single_starts(self) -> Run<'a> {
+    pub fn planned_for_single_starts(self) -> Run<'a> {
         Run { usual_starts: 1, ..self }
     }
 

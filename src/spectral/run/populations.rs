@@ -29,7 +29,9 @@ impl Run<'_> {
         let max_starts = (starts.max(self.fitter.most_starts()) + 1).min(self.most).min(enough);
         // 3. The memory of the last populations is freed first.
         self.resident = None;
-        let (solver, precision, memory) = (*solver, *precision, self.memory);
+        let (solver, precision) = (*solver, *precision);
+        let share = || Some(self.device.memory()? / self.sharing.max(2) as u64);
+        let memory = self.memory.or_else(share);
         let settings = PassSettings { solver, precision, has_evaluation, memory, max_starts };
         let mut passes = Passes::new(model, shared, layout, &*self.device, settings)?;
         if let Some(meter) = &self.meter {

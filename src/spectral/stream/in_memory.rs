@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::{panic, thread};
 
 use crate::control::Control;
 use crate::error::Result;
@@ -15,18 +15,19 @@ use crate::spectral::stream::workers::{Tally, Workers};
 /// Fits spectra in memory and returns their rows in order. `user_starts` (spectra, parameters) in physical units
 /// replace the first guess. Of several errors that of the first batch is returned.
 ///
-/// A caller in a rayon pool of its own keeps to that pool: the thread itself is then the only worker.
+/// A caller in a rayon pool of its own keeps to that pool, and to the first device: the thread itself is then the only
+/// worker.
 pub fn fit(fitter: &SpectralFitter, spectra: &Spectra, user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
     let control = Control::default();
     let tally = Tally::new(&control, spectra.len() as u64);
     let workers = Workers::new(fitter, &control);
-    let batch = fitter.batch_on(&*workers.devices[0]).max(1);
+    let batch = workers.batch();
     let parameters = fitter.model.parameters.len();
     let begins: Vec<usize> = (0..spectra.len().max(1)).step_by(batch).collect();
     let fitted: Vec<OnceLock<Result<Vec<FitRow>>>> = begins.iter().map(|_| OnceLock::new()).collect();
     let next = AtomicUsize::new(0);
     let work = |run: Run| {
-        let mut run = if user_starts.is_some() { run.with_single_starts() } else { run };
+        let mut run = if user_starts.is_some() { run.planned_for_single_starts() } else { run };
         loop {
             let place = next.fetch_add(1, Ordering::Relaxed);
             let Some(&begin) = begins.get(place) else { return };
@@ -41,11 +42,19 @@ pub fn fit(fitter: &SpectralFitter, spectra: &Spectra, user_starts: Option<&[f64
         }
     };
     let most = if rayon::current_thread_index().is_some() { 1 } else { begins.len() };
-    let mut runs = workers.at_most(most).runs(&tally)?;
-    let last = runs.pop();
+    let workers = workers.at_most(most);
+    // Each device gets its first worker before any gets its second.
+    let mut runs: Vec<(usize, Run)> = workers.runs(&tally)?.into_iter().enumerate().collect();
+    runs.sort_by_key(|(number, _)| number % workers.sharing);
+    runs.truncate(most);
+    let mut runs = runs.into_iter().map(|(_, run)| run);
+    let own = runs.next();
     thread::scope(|scope| {
-        runs.into_iter().for_each(|run| drop(scope.spawn(|| work(run))));
-        last.into_iter().for_each(work);
+        let others: Vec<_> = runs.map(|run| scope.spawn(|| work(run))).collect();
+        own.into_iter().for_each(work);
+        for other in others {
+            other.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
+        }
     });
     let mut all = Vec::with_capacity(spectra.len());
     for rows in fitted.into_iter().filter_map(OnceLock::into_inner) {

@@ -79,8 +79,8 @@ pub struct DeviceProfile {
     pub rounds: Vec<Rounds>,
 }
 
-/// A stage of a device. `upload` and `readback` are measured by the wall clock, and include waiting for the rounds of
-/// the other worker.
+/// A stage of a device. `upload` and `readback` are measured by the wall clock, summed over the workers, and include
+/// waiting for the rounds of the other workers.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct DeviceStage {

@@ -37,8 +37,8 @@ use intake::{Event, Intake};
 
 /// Interval at which a timeout is checked.
 const WATCH: Duration = Duration::from_millis(10);
-/// Smallest memory limit in bytes at which workers share a device.
-const SHARED_MEMORY: u64 = 1 << 28;
+/// Smallest limit of a worker's memory in bytes with which several share a device.
+const WORKERS_MEMORY: u64 = 1 << 27;
 
 /// Counts the finished spectra of all workers, and calls the user's progress function.
 pub struct Tally<'a> {
@@ -95,9 +95,9 @@ impl<'a> Tally<'a> {
 /// The workers of a stream: their devices, and how their times are measured.
 pub struct Workers<'a> {
     fitter: &'a SpectralFitter,
-    pub devices: Vec<Arc<dyn Device>>,
+    devices: Vec<Arc<dyn Device>>,
     /// Number of workers per device.
-    sharing: usize,
+    pub sharing: usize,
     begin: Instant,
     /// Present if the user asks for a profile.
     measured: Option<Measured>,
@@ -105,14 +105,18 @@ pub struct Workers<'a> {
 
 impl<'a> Workers<'a> {
     /// Sets up the workers of a run that begins now: devices, number of threads per device, and meters if a profile is
-    /// wanted. A device has only one of them if memory is limited too much.
+    /// wanted. A device has fewer of them where the user limits the memory.
     pub fn new(fitter: &'a SpectralFitter, control: &Control) -> Workers<'a> {
         let devices = fitter.device.all();
-        let is_shared = fitter.max_memory.is_none_or(|bytes| bytes >= SHARED_MEMORY);
         let begin = Instant::now();
         let measured = control.profile.then(|| Measured::new(&devices, begin));
-        let most = devices.iter().map(|device| device.workers()).max().unwrap_or(1);
-        Workers { fitter, devices, sharing: if is_shared { most } else { 1 }, begin, measured }
+        let sharing = sharing(&devices, fitter.max_memory);
+        Workers { fitter, devices, sharing, begin, measured }
+    }
+
+    /// Returns the number of spectra per batch, at least 1.
+    pub fn batch(&self) -> usize {
+        self.fitter.batch_on(&*self.devices[0]).max(1)
     }
 
     /// Returns these workers, but no more per device than there are batches to fit.
@@ -133,7 +137,7 @@ impl<'a> Workers<'a> {
             let device = number / self.sharing;
             let run = Run::new(self.fitter, self.devices[device].clone(), memory)?;
             let meter = self.measured.as_ref().map(|measured| measured.meter(device));
-            runs.push(run.watched_by(tally).measured_by(meter, self.begin));
+            runs.push(run.sharing_with(self.sharing).watched_by(tally).measured_by(meter, self.begin));
         }
         Ok(runs)
     }
@@ -164,6 +168,13 @@ impl<'a> Workers<'a> {
     }
 }
 
+/// Returns the number of workers per device whose populations together take at most `memory` bytes.
+pub fn sharing(devices: &[Arc<dyn Device>], memory: Option<u64>) -> usize {
+    let most = devices.iter().map(|device| device.workers()).max().unwrap_or(1);
+    let room = memory.map_or(u64::MAX, |bytes| bytes / WORKERS_MEMORY);
+    most.min(usize::try_from(room).unwrap_or(most)).max(1)
+}
+
 /// Reads batches from `source`, fits those whose rows the journal lacks, and appends all rows to `sink`.
 ///
 /// # Errors
@@ -180,7 +191,7 @@ pub fn stream(
     let workers = Workers::new(fitter, control);
     let (runs, begin) = (workers.runs(tally)?, workers.begin);
     let most = runs.len() + 1;
-    let batch = fitter.batch_on(&*workers.devices[0]);
+    let batch = workers.batch();
     let share = usize::try_from(source.len()).unwrap_or(usize::MAX).div_ceil(runs.len());
     let enough = share.min(batch / 2).max(1);
     let intake = Intake { source, batch, enough, stages: workers.stages(), failure: None };
@@ -276,4 +287,17 @@ fn fit(run: &mut Run, job: &mut Job, keeps_rows: bool) -> Result<Vec<Vec<FitRow>
         run.stages.moved(bytes);
     }
     Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_memory_has_fewer_workers() {
+        let devices: [Arc<dyn Device>; 1] = [Arc::new(CpuDevice)];
+        let of = |memory| sharing(&devices, memory);
+        assert_eq!([None, Some(1 << 30), Some(1 << 28)].map(of), [2; 3]);
+        assert_eq!([Some((1 << 28) - 1), Some(1 << 27), Some(0)].map(of), [1; 3]);
+    }
 }

@@ -1,7 +1,8 @@
 //! An estimate of the memory that a run takes at its peak.
 //!
 //! The constants were fitted to the peak resident memory of runs on two threads: 64 to 15,000 spectra of one arm with
-//! and without vsini, 24 and 1,440 of three arms. The estimate was within 22 % of all of them.
+//! and without vsini, 24 and 1,440 of three arms. The estimate was within 22 % of all of them. Runs on cards, whose
+//! workers are more, were not compared.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -13,8 +14,6 @@ use popfit::{ModelFile, Spectra, SpectralFitter, Values};
 /// Spectra of a batch on the CPU, and on GPUs.
 const BATCH: u64 = 256;
 const BATCH_OF_GPU: u64 = 2048;
-/// Workers that share a device, each of which has a batch.
-const WORKERS: u64 = 2;
 /// The program itself.
 const PROGRAM: u64 = 20 << 20;
 /// Memory of a network in units of its file: weights in three layouts.
@@ -102,8 +101,7 @@ fn estimate(run: &Run) -> Estimate {
     let starts = share * (KEPT_OF_SPECTRUM * run.total as f64).min(KEPT as f64);
     let per_pixel = library + THREAD * rayon::current_num_threads() as u64 + (starts * KEPT_BYTES as f64) as u64;
     let fixed = PROGRAM + (NETWORK * networks as f64) as u64 + per_pixel * pixels as u64;
-    let devices = run.fitter.device_name().split(" + ").count() as u64;
-    let workers = WORKERS * devices;
+    let workers = run.fitter.workers() as u64;
     let job = spectra_of_a_job(run, workers);
     // one more is read than is fitted
     let read = run.total.min((workers + 1) * job);
