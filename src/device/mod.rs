@@ -26,7 +26,8 @@ pub(crate) enum Choice {
     Named,
     /// popfit, for the selector `auto`.
     Auto,
-    /// popfit, for the selector `all`.
+    /// popfit, for the selector `all`, which finds GPUs alone.
+    #[cfg(any(feature = "gpu", test))]
     All,
 }
 
