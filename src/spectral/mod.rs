@@ -118,8 +118,8 @@ impl SpectralFitter {
     }
 
     /// Sets the number of spectra, at least 1, that a worker fits together, and that a stream reads and keeps in its
-    /// journal; unless set, 256 on the CPU and 2048 on GPUs. Smaller files are fitted together, half a batch or more at once. No bit of a
-    /// row depends on it.
+    /// journal; unless set, 256 on the CPU and 2048 on GPUs. Smaller files are fitted together, half a batch or more at
+    /// once. No bit of a row depends on it.
     #[must_use]
     pub fn batch_size(mut self, spectra: usize) -> SpectralFitter {
         self.batch_size = Some(spectra);
