@@ -16,12 +16,13 @@ use crate::spectral::stream::workers::{Tally, Workers};
 /// replace the first guess. Of several errors that of the first batch is returned.
 ///
 /// A caller in a rayon pool of its own keeps to that pool, and to the first device: the thread itself is then the only
-/// worker.
+/// worker, and fits all spectra as one batch, because nothing would run beside the slowest fits of a smaller one.
 pub fn fit(fitter: &SpectralFitter, spectra: &Spectra, user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
     let control = Control::default();
     let tally = Tally::new(&control, spectra.len() as u64);
     let workers = Workers::new(fitter, &control);
-    let batch = workers.batch();
+    let is_alone = rayon::current_thread_index().is_some();
+    let batch = if is_alone { spectra.len().max(1) } else { workers.batch() };
     let parameters = fitter.model.parameters.len();
     let begins: Vec<usize> = (0..spectra.len().max(1)).step_by(batch).collect();
     let fitted: Vec<OnceLock<Result<Vec<FitRow>>>> = begins.iter().map(|_| OnceLock::new()).collect();
@@ -41,12 +42,11 @@ pub fn fit(fitter: &SpectralFitter, spectra: &Spectra, user_starts: Option<&[f64
             let _ = fitted[place].set(rows);
         }
     };
-    let most = if rayon::current_thread_index().is_some() { 1 } else { begins.len() };
-    let workers = workers.at_most(most);
+    let workers = workers.at_most(begins.len());
     // Each device gets its first worker before any gets its second.
     let mut runs: Vec<(usize, Run)> = workers.runs(&tally)?.into_iter().enumerate().collect();
     runs.sort_by_key(|(number, _)| number % workers.sharing);
-    runs.truncate(most);
+    runs.truncate(begins.len());
     let mut runs = runs.into_iter().map(|(_, run)| run);
     let own = runs.next();
     thread::scope(|scope| {
