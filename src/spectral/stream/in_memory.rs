@@ -28,7 +28,8 @@ pub fn fit(fitter: &SpectralFitter, spectra: &Spectra, user_starts: Option<&[f64
     let fitted: Vec<OnceLock<Result<Vec<FitRow>>>> = begins.iter().map(|_| OnceLock::new()).collect();
     let next = AtomicUsize::new(0);
     let work = |run: Run| {
-        let mut run = if user_starts.is_some() { run.planned_for_single_starts() } else { run };
+        // A population that is alone has room for more spectra instead of more starts.
+        let mut run = if user_starts.is_some() && !is_alone { run.planned_for_single_starts() } else { run };
         loop {
             let place = next.fetch_add(1, Ordering::Relaxed);
             let Some(&begin) = begins.get(place) else { return };
