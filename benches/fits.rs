@@ -78,8 +78,8 @@ fn bare_emulator(c: &mut Criterion) {
     let settings = LevenbergMarquardt::default().ftol(1e-6);
     let fitter = SpectralFitter::new(model, Device::cpu()).solver(settings);
     let table = fitter.fit_from(&spectra, &starts).expect("a table");
-    let evaluations = table.rows().map(|r| f64::from(r.evaluations)).sum::<f64>() / SPECTRA as f64;
-    let converged = table.rows().filter(|r| r.status.is_success() && r.chi2 / (r.dof as f64) < 1.15).count();
+    let evaluations = table.evaluations().iter().copied().map(f64::from).sum::<f64>() / SPECTRA as f64;
+    let converged = table.rows().filter(|r| r.status().is_success() && r.chi2() / (r.dof() as f64) < 1.15).count();
     println!("emulator: {evaluations:.2} linearisations a fit, {converged} of {SPECTRA} at the minimum");
     let seconds = |_| {
         let begin = Instant::now();

@@ -18,11 +18,14 @@ fn main() -> popfit::Result<()> {
     let fitter = SpectralFitter::new(model, Device::auto()?).starts(8);
     let table = fitter.fit(&Spectra::open(format!("{data}/spectra.npz"))?)?;
     println!("id   status      velocity        teff   starts that agree   flags");
-    for row in table.rows() {
-        let [velocity, teff] = [row.parameters[0], row.parameters[1]];
+    let [velocity, teff] = ["velocity", "teff"].map(|name| table.column(name).expect("a parameter of this model"));
+    for ((row, velocity), teff) in table.rows().zip(velocity).zip(teff) {
         println!(
             "{:<4} {:<8} {velocity:9.2} {teff:11.1} {:>12} of 8 {:>12}",
-            row.id, row.status_text, row.n_starts_agree, row.flags
+            row.id(),
+            row.status_text(),
+            row.n_starts_agree(),
+            row.flags()
         );
     }
     Ok(())

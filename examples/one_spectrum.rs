@@ -11,12 +11,15 @@ fn main() -> popfit::Result<()> {
     // a spectrum of one's own comes from Spectra::from_arrays(wavelength, flux, ivar, mask, ids)
     let spectrum = Spectra::open(format!("{data}/spectra.npz"))?.slice(0..1);
     let table = fitter.fit(&spectrum)?;
-    let row = &table.row(0);
+    let row = table.row(0);
     println!(
         "{} after {} rounds, chi2 {:.1} for {} degrees of freedom",
-        row.status_text, row.rounds, row.chi2, row.dof
+        row.status_text(),
+        row.rounds(),
+        row.chi2(),
+        row.dof()
     );
-    for ((name, value), error) in table.names().iter().zip(&row.parameters).zip(&row.errors) {
+    for ((name, value), error) in table.names().iter().zip(row.parameters()).zip(row.errors()) {
         println!("{name:>8} {value:10.3} ± {error:.3}");
     }
     Ok(())

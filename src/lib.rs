@@ -118,7 +118,7 @@ pub use solver::{LevenbergMarquardt, NelderMead, Solver, Status};
 pub use spectra::Spectra;
 pub use spectral::{
     ArmCoverage, ArmFit, DeviceProfile, DeviceRows, DeviceStage, FitRow, FitTable, HostStage, Id, Journal, Profile,
-    Rounds, Sink, SpectralFitter, Summary, VelocityPosterior,
+    Rounds, RowView, Sink, SpectralFitter, Summary, VelocityPosterior,
 };
 #[cfg(feature = "files")]
 pub use table::{RvTabWriter, Schema, TableReader, TableWriter};

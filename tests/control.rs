@@ -47,11 +47,11 @@ fn setup(device: &Device) -> (SpectralFitter, Slices) {
 
 fn interrupted(table: &FitTable) -> usize {
     let is = |row: &popfit::FitRow| row.status == Status::Interrupted;
-    for row in table.rows().filter(is) {
+    for row in table.to_rows().into_iter().filter(is) {
         assert_eq!((row.status.code(), row.status_text.as_str()), (-2, "interrupted"));
         assert!(row.parameters.iter().all(|x| x.is_finite()), "{row:?}");
     }
-    table.rows().filter(is).count()
+    table.to_rows().into_iter().filter(is).count()
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn workers_change_nothing() {
         let mut table = fitter.table();
         let summary = fitter.fit_stream(&mut source, &mut table, &Control::default()).unwrap();
         assert_eq!((summary.fits, table.len()), (SPECTRA as u64, SPECTRA));
-        table.rows().zip(whole.rows()).for_each(|(row, whole)| same_bits(row, whole, "in batches"));
+        table.to_rows().into_iter().zip(whole.to_rows()).for_each(|(row, whole)| same_bits(row, whole, "in batches"));
     }
 }
 
@@ -104,7 +104,7 @@ fn a_run_cancelled_before_it_begins_has_a_row_for_every_spectrum() {
         let summary = fitter.fit_stream(&mut source, &mut table, &control).unwrap();
         sound(&table);
         assert_eq!((table.len(), summary.fits, interrupted(&table)), (SPECTRA, SPECTRA as u64, SPECTRA));
-        for (n, row) in table.rows().enumerate() {
+        for (n, row) in table.to_rows().into_iter().enumerate() {
             assert!(row.row == n as u64 && row.parameters == [0.5, 0.5] && row.chi2.is_nan(), "{row:?}");
         }
     }
@@ -125,7 +125,8 @@ fn a_run_cancelled_on_its_way_keeps_what_is_finished() {
         // another worker may have finished more by then
         let finished = SPECTRA - interrupted(&table);
         assert!(table.len() == SPECTRA && (16..SPECTRA).contains(&finished), "{finished} finished");
-        let pairs = table.rows().zip(whole.rows()).filter(|(row, _)| row.status != Status::Interrupted);
+        let pairs =
+            table.to_rows().into_iter().zip(whole.to_rows()).filter(|(row, _)| row.status != Status::Interrupted);
         pairs.for_each(|(row, whole)| same_bits(row, whole, "finished"));
     }
 }
@@ -160,7 +161,8 @@ fn a_timeout_interrupts_the_rest() {
         let summary = fitter.fit_stream(&mut Slow(source), &mut table, &control).unwrap();
         assert!(summary.interrupted as usize == interrupted(&table) && summary.interrupted >= 8, "{summary:?}");
         assert!(furthest.load(Ordering::Relaxed) <= SPECTRA as u64 - summary.interrupted, "{summary:?}");
-        let pairs = table.rows().zip(whole.rows()).filter(|(row, _)| row.status != Status::Interrupted);
+        let pairs =
+            table.to_rows().into_iter().zip(whole.to_rows()).filter(|(row, _)| row.status != Status::Interrupted);
         pairs.for_each(|(row, whole)| same_bits(row, whole, "finished"));
     }
 }
@@ -183,7 +185,7 @@ fn a_fit_cancelled_between_its_rounds_is_interrupted() {
         fitter.fit_stream(&mut source, &mut table, &control).unwrap();
         sound(&table);
         assert!(table.len() == SPECTRA && interrupted(&table) > 0);
-        for (row, whole) in table.rows().zip(whole.rows()) {
+        for (row, whole) in table.to_rows().into_iter().zip(whole.to_rows()) {
             match row.status {
                 Status::Interrupted => assert!(row.errors.iter().all(|e| e.is_nan()), "{row:?}"),
                 _ => same_bits(row, whole, "finished in the first rounds"),
@@ -221,7 +223,11 @@ fn an_interrupted_run_goes_on_in_the_middle_of_a_batch() {
             let mut journal = Journal::open(&folder.path().join("out.csv"), "", true).unwrap();
             let mut table = fitter.table();
             fitter.fit_journaled(&mut source, &mut table, &Control::default(), &mut journal).unwrap();
-            table.rows().zip(whole.rows()).for_each(|(row, whole)| same_bits(row, whole, &format!("{n}")));
+            table
+                .to_rows()
+                .into_iter()
+                .zip(whole.to_rows())
+                .for_each(|(row, whole)| same_bits(row, whole, &format!("{n}")));
             assert_eq!(table.len(), SPECTRA);
             journal.remove();
             partly += usize::from(kept % source.most != 0);
@@ -293,7 +299,7 @@ fn interrupt_scan((fitter, whole): (&SpectralFitter, &FitTable), source: &mut Sl
         let was_stopped = control.cancel.load(Ordering::Relaxed);
         assert!(was_stopped || interrupted(&table) == 0);
         cut |= interrupted(&table) > 0;
-        for (row, whole) in table.rows().zip(whole.rows()) {
+        for (row, whole) in table.to_rows().into_iter().zip(whole.to_rows()) {
             if row.status == Status::Interrupted {
                 assert!(row.posterior.is_none(), "{row:?}");
             } else {

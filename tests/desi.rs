@@ -69,7 +69,7 @@ fn fit(model: &SpectralModel, spectra: &Spectra) -> FitTable {
     assert_eq!(table.names(), PARAMETERS);
     assert_eq!(table.len(), 24);
     sound(&table);
-    assert!(table.rows().all(|row| row.status.is_success()));
+    assert!(table.status().iter().all(|status| status.is_success()));
     table
 }
 
@@ -81,7 +81,8 @@ fn every_fibre_ends_below_rvs_desi_fit() {
     let once = LevenbergMarquardt::default().max_rounds(1);
     let starts: Vec<f64> = theirs().into_iter().flatten().collect();
     let peer = SpectralFitter::new(model, Device::cpu()).solver(once).fit_from(&spectra, &starts).unwrap();
-    let gains: Vec<f64> = table.rows().zip(peer.rows()).map(|(own, peer)| peer.objective - own.objective).collect();
+    let gains: Vec<f64> =
+        table.to_rows().into_iter().zip(peer.to_rows()).map(|(own, peer)| peer.objective - own.objective).collect();
     println!("below rvs_desi_fit's by {gains:.3?}");
     assert!(gains.iter().all(|gain| *gain > 0.0));
     // rvs_desi_fit is wrong here
@@ -95,7 +96,7 @@ fn pulls_against_the_truth() {
     let path = data_folder().join("desi/coadd-synth-505.fits.gz");
     let truth = columns(&path, "TRUTH", ["vel", "vsini", "teff", "logg", "feh", "alpha"]);
     for (p, name) in PARAMETERS.iter().enumerate() {
-        let rows = table.rows().zip(&truth).filter(|(row, _)| row.at_bound >> p & 1 == 0);
+        let rows = table.to_rows().into_iter().zip(&truth).filter(|(row, _)| row.at_bound >> p & 1 == 0);
         let pulls: Vec<f64> = rows.map(|(row, truth)| (row.parameters[p] - truth[p]) / row.errors[p]).collect();
         let count = pulls.len() as f64;
         let mean = pulls.iter().sum::<f64>() / count;
@@ -110,10 +111,14 @@ fn pulls_against_the_truth() {
 #[test]
 fn fibres_at_rest_have_a_flag_of_their_own() {
     let table = fit(&model(SpectraSettings::default()), &coadd());
-    let at_rest: Vec<FitRow> = table.rows().filter(|row| row.at_bound & 2 != 0).collect();
-    println!("{} at rest, flags {:?}", at_rest.len(), table.rows().map(|row| row.flags).collect::<Vec<_>>());
+    let at_rest: Vec<FitRow> = table.to_rows().into_iter().filter(|row| row.at_bound & 2 != 0).collect();
+    println!(
+        "{} at rest, flags {:?}",
+        at_rest.len(),
+        table.to_rows().into_iter().map(|row| row.flags).collect::<Vec<_>>()
+    );
     assert!(at_rest.len() >= 3);
-    for row in table.rows() {
+    for row in table.to_rows() {
         assert_eq!(row.flags.contains(Flags::NO_ROTATION), row.at_bound & 2 != 0, "{row:?}");
         assert_eq!(row.flags.contains(Flags::AT_BOUND), row.at_bound & !2 != 0, "{row:?}");
         assert!(!row.flags.intersects(Flags::NEGATIVE_FLUX | Flags::HIGH_CHI2 | Flags::LOW_CHI2), "{row:?}");
@@ -126,7 +131,7 @@ fn velocities_agree_with_rvs_desi_fit() {
     let settings = SpectraSettings::default().mask(vec![(4300.0, 4450.0)]).error_floor(0.3);
     let table = fit(&model(settings), &coadd());
     let apart = |(row, peer): (FitRow, &[f64; 6])| (row.parameters[0] - peer[0]).abs() / row.errors[0];
-    let apart: Vec<f64> = table.rows().zip(&theirs()).map(apart).collect();
+    let apart: Vec<f64> = table.to_rows().into_iter().zip(&theirs()).map(apart).collect();
     println!("velocities apart, in errors: {apart:.3?}");
     assert!(apart.iter().filter(|sigma| **sigma <= 0.2).count() >= 22);
 }
@@ -146,7 +151,7 @@ fn the_white_dwarf_of_sdss() {
         .unwrap();
     let spectra = Spectra::open(folder.join("spec-0266-51602-0031.fits")).unwrap();
     let table = SpectralFitter::new(model, Device::cpu()).fit(&spectra).unwrap();
-    let row = &table.row(0);
+    let row = &table.row(0).to_row();
     println!("{row:?}");
     assert!((row.parameters[0] + 15.0).abs() < 33.0 && (10.0..60.0).contains(&row.errors[0]));
     assert!(row.at_bound >> 2 != 0 && row.flags.contains(Flags::AT_BOUND));
@@ -161,7 +166,12 @@ fn a_fibre_is_the_same_among_its_copies() {
     let together = fitter.fit(&pick(&spectra, &order)).unwrap();
     for (k, n) in [2, 9, 17].into_iter().enumerate() {
         let alone = fitter.fit(&spectra.slice(n..n + 1)).unwrap();
-        together.rows().skip(k).step_by(3).for_each(|row| same_bits(&row, alone.row(0), "among its copies"));
+        together
+            .to_rows()
+            .into_iter()
+            .skip(k)
+            .step_by(3)
+            .for_each(|row| same_bits(&row, alone.row(0).to_row(), "among its copies"));
     }
 }
 
@@ -172,7 +182,7 @@ fn seeds_and_precisions_end_at_the_same_point() {
     let (spectra, model) = (coadd(), model(SpectraSettings::default()));
     let rows = |seed, precision| {
         let fitter = SpectralFitter::new(model.clone(), Device::cpu());
-        fitter.seed(seed).precision(precision).fit(&spectra).unwrap().rows().collect::<Vec<_>>()
+        fitter.seed(seed).precision(precision).fit(&spectra).unwrap().to_rows()
     };
     let one = rows(1, Precision::F32);
     // a parameter at a bound has no error, and lies there every time

@@ -20,23 +20,23 @@ fn check(device: &Device, model: SpectralModel, spectra: &Spectra) -> FitTable {
     let together = fitter.fit(spectra).unwrap();
     sound(&together);
     let again = fitter.fit(spectra).unwrap();
-    for (a, b) in together.rows().zip(again.rows()) {
+    for (a, b) in together.to_rows().into_iter().zip(again.to_rows()) {
         same_bits(a, b, "again");
     }
     let order = shuffled(spectra.len());
     let other = fitter.fit(&pick(spectra, &order)).unwrap();
-    for (row, &n) in other.rows().zip(&order) {
-        assert_eq!(row.id, together.row(n).id);
-        same_bits(&row, together.row(n), "in another order");
+    for (row, &n) in other.to_rows().into_iter().zip(&order) {
+        assert_eq!(row.id, together.row(n).to_row().id);
+        same_bits(&row, together.row(n).to_row(), "in another order");
     }
     for n in [0, spectra.len() / 2, spectra.len() - 1] {
         let alone = fitter.fit(&spectra.slice(n..n + 1)).unwrap();
-        assert_eq!(alone.row(0).row, n as u64);
-        same_bits(alone.row(0), together.row(n), "alone");
+        assert_eq!(alone.row(0).to_row().row, n as u64);
+        same_bits(alone.row(0).to_row(), together.row(n).to_row(), "alone");
     }
     let copies = fitter.fit(&pick(spectra, &[3, 0, 3, 1, 2, 3, 3])).unwrap();
     for k in [0, 2, 5, 6] {
-        same_bits(copies.row(k), together.row(3), "a copy");
+        same_bits(copies.row(k).to_row(), together.row(3).to_row(), "a copy");
     }
     together
 }
@@ -56,9 +56,9 @@ fn starts_that_many_share() {
         let fitter = fitter(model, &Device::cpu());
         let order: Vec<usize> = (0..20).flat_map(|_| [3, 50, 77, 10, 126]).collect();
         let together = fitter.fit(&pick(&spectra, &order)).unwrap();
-        for (row, &n) in together.rows().zip(&order) {
+        for (row, &n) in together.to_rows().into_iter().zip(&order) {
             let alone = fitter.fit(&spectra.slice(n..n + 1)).unwrap();
-            same_bits(&row, alone.row(0), "among its copies");
+            same_bits(&row, alone.row(0).to_row(), "among its copies");
         }
     }
 }
@@ -75,7 +75,7 @@ fn any_chunk() {
         // chunks of one spectrum, of a few, and of many
         for (bytes, count) in [(least, 16), (least + least / 3, 128), (3 * least, 128)] {
             let chunked = fitter.clone().max_memory(bytes).fit(&spectra.slice(0..count)).unwrap();
-            for (a, b) in chunked.rows().zip(whole.rows()) {
+            for (a, b) in chunked.to_rows().into_iter().zip(whole.to_rows()) {
                 same_bits(a, b, &format!("{}: in chunks of {bytes} bytes", device.name()));
             }
         }
@@ -90,17 +90,17 @@ fn any_batch_in_memory() {
         let whole = fitter(synb_model(), &device);
         let parted = whole.clone().batch_size(7);
         let rows = whole.fit(&spectra).unwrap();
-        let starts: Vec<f64> = rows.rows().flat_map(|row| row.parameters).collect();
+        let starts: Vec<f64> = rows.to_rows().into_iter().flat_map(|row| row.parameters).collect();
         let (parts, again) = (parted.fit(&spectra).unwrap(), parted.fit_from(&spectra, &starts).unwrap());
         let once = whole.fit_from(&spectra, &starts).unwrap();
         assert_eq!((parts.len(), again.len()), (spectra.len(), spectra.len()));
         let larger = whole.clone().batch_size(1000).fit(&spectra).unwrap();
-        assert!(larger.rows().zip(rows.rows()).all(|(a, b)| bits(&a) == bits(&b)));
+        assert!(larger.to_rows().into_iter().zip(rows.to_rows()).all(|(a, b)| bits(&a) == bits(&b)));
         assert!(parted.fit(&spectra.slice(0..0)).unwrap().is_empty());
-        for (k, (row, parted)) in rows.rows().zip(parts.rows()).enumerate() {
+        for (k, (row, parted)) in rows.to_rows().into_iter().zip(parts.to_rows()).enumerate() {
             assert_eq!((&row.id, row.row), (&parted.id, parted.row));
             same_bits(row, parted, "in batches");
-            same_bits(once.row(k), again.row(k), "in batches from starts of its own");
+            same_bits(once.row(k).to_row(), again.row(k).to_row(), "in batches from starts of its own");
         }
     }
 }
@@ -114,7 +114,7 @@ fn any_number_of_threads() {
     };
     let (one, many) = (fit(1), fit(5));
     assert_eq!([one.len(), many.len()], [spectra.len(); 2]);
-    assert!(one.rows().zip(many.rows()).all(|(a, b)| bits(&a) == bits(&b)));
+    assert!(one.to_rows().into_iter().zip(many.to_rows()).all(|(a, b)| bits(&a) == bits(&b)));
 }
 
 #[test]
@@ -140,6 +140,6 @@ fn one_spectrum_in_a_hundred_thousand() {
     assert_eq!(all.len(), count);
     for n in [0, 2047, 2048, 65_536, count - 1] {
         let alone = fitter.fit(&spectra.slice(n..n + 1)).unwrap();
-        same_bits(alone.row(0), all.row(n), "alone");
+        same_bits(alone.row(0).to_row(), all.row(n).to_row(), "alone");
     }
 }

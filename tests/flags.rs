@@ -67,11 +67,12 @@ fn extrapolation_is_flagged_without_a_hull() {
     let spectra = tiny::spectra(&emulator, &[9.0, -9.0, 11.0, 0.0, 0.0, -12.0], 0.001);
     for device in devices() {
         let table = fitter(model.clone(), &device).fit(&spectra).unwrap();
-        let outside: Vec<bool> = table.rows().map(|row| has(&row, Flags::OUTSIDE_HULL)).collect();
+        let outside: Vec<bool> = table.to_rows().into_iter().map(|row| has(&row, Flags::OUTSIDE_HULL)).collect();
         assert_eq!(outside, [false, true, true], "{}: {table:?}", device.name());
         // the training range as bounds: a fit that ends on one is inside
         let table = fitter(tiny::model(emulator.clone(), 8.0), &device).fit(&spectra).unwrap();
-        let flags: Vec<Flags> = table.rows().map(|row| row.flags & (Flags::OUTSIDE_HULL | Flags::AT_BOUND)).collect();
+        let flags: Vec<Flags> =
+            table.to_rows().into_iter().map(|row| row.flags & (Flags::OUTSIDE_HULL | Flags::AT_BOUND)).collect();
         assert_eq!(flags, [Flags::empty(), Flags::AT_BOUND, Flags::AT_BOUND], "{}: {table:?}", device.name());
     }
 }
@@ -82,7 +83,7 @@ fn ordinary_spectra_are_not_improbable() {
     let spectra = changed(&["b"], |p| if p.spectrum < 2 { -p.flux } else { p.flux });
     for device in devices() {
         let table = fitter(builder(&["b"]).build().unwrap(), &device).starts(1).fit(&spectra).unwrap();
-        for (k, row) in table.rows().enumerate() {
+        for (k, row) in table.to_rows().into_iter().enumerate() {
             assert_eq!(has(&row, Flags::NEGATIVE_FLUX), k < 2, "{}: {row:?}", device.name());
             assert!(k < 2 || !row.flags.intersects(IMPROBABLE), "{}: {row:?}", device.name());
         }
@@ -121,7 +122,7 @@ fn noise_has_no_sign() {
 fn check_negative(model: SpectralModelBuilder, spectra: &Spectra, expected: bool) {
     let few = LevenbergMarquardt::default().max_rounds(2);
     let table = SpectralFitter::new(model.build().unwrap(), Device::cpu()).solver(few).starts(1).fit(spectra).unwrap();
-    let found: Vec<bool> = table.rows().map(|row| has(&row, Flags::NEGATIVE_FLUX)).collect();
+    let found: Vec<bool> = table.to_rows().into_iter().map(|row| has(&row, Flags::NEGATIVE_FLUX)).collect();
     assert_eq!(found, vec![expected; spectra.len()]);
 }
 
@@ -134,7 +135,7 @@ fn the_continuum_that_is_flagged_is_the_fits() {
         let spectra = changed(&["b"], |p| if (p.index as f64) < share * pixels { -p.flux } else { p.flux });
         let fitter = fitter(builder(&["b"]).build().unwrap(), &Device::cpu()).starts(1);
         let table = fitter.fit(&spectra).unwrap();
-        for (row, fit) in table.rows().zip(fitter.model_spectra(&spectra, &table.rows().collect::<Vec<_>>()).unwrap()) {
+        for (row, fit) in table.to_rows().into_iter().zip(fitter.model_spectra(&spectra, &table.to_rows()).unwrap()) {
             let expected = is_model_negative(&fit.unwrap()[0]);
             assert_eq!(has(&row, Flags::NEGATIVE_FLUX), expected, "{share}: {row:?}");
             assert_eq!(expected, share > 0.5);
@@ -160,7 +161,7 @@ fn improbable_chi2_is_flagged() {
     for factor in [0.7f64, 0.9, 0.94, 0.97, 1.0, 1.03, 1.06, 1.1, 1.3] {
         let mut spectra = demo();
         spectra.arms[0].ivar.to_mut().iter_mut().for_each(|ivar| *ivar *= factor);
-        for row in fitter(builder(&["b"]).build().unwrap(), &Device::cpu()).fit(&spectra).unwrap().rows() {
+        for row in fitter(builder(&["b"]).build().unwrap(), &Device::cpu()).fit(&spectra).unwrap().to_rows() {
             let chi2 = ChiSquared::new(row.dof as f64).unwrap();
             assert_eq!(has(&row, Flags::LOW_CHI2), chi2.cdf(row.chi2) < 1e-6, "{factor}: {row:?}");
             assert_eq!(has(&row, Flags::HIGH_CHI2), chi2.sf(row.chi2) < 1e-6, "{factor}: {row:?}");
@@ -188,11 +189,11 @@ fn other_bounds_are_bounds() {
     let model = builder(&["b"]).vsini(0.0..=300.0).label("teff", hot).build().unwrap();
     assert!(check_rotation(&fitter(model, &Device::cpu()).fit(&demo()).unwrap())[1]);
     let table = fitter(builder(&["b"]).vsini(0.0..=0.1).build().unwrap(), &Device::cpu()).fit(&demo()).unwrap();
-    assert!(table.rows().any(|row| row.parameters[1] == 0.1 && has(&row, Flags::AT_BOUND)));
+    assert!(table.to_rows().into_iter().any(|row| row.parameters[1] == 0.1 && has(&row, Flags::AT_BOUND)));
     check_rotation(&table);
     // a bound above 0 that all stars rotate slower than is a bound as others are
     let table = fitter(builder(&["b"]).vsini(150.0..=300.0).build().unwrap(), &Device::cpu()).fit(&demo()).unwrap();
-    assert!(table.rows().any(|row| row.parameters[1] == 150.0 && has(&row, Flags::AT_BOUND)));
+    assert!(table.to_rows().into_iter().any(|row| row.parameters[1] == 150.0 && has(&row, Flags::AT_BOUND)));
     check_rotation(&table);
 }
 
@@ -200,14 +201,14 @@ fn other_bounds_are_bounds() {
 /// bound.
 fn check_rotation(table: &FitTable) -> [bool; 2] {
     assert_eq!(table.names()[1], "vsini");
-    for row in table.rows() {
+    for row in table.to_rows() {
         let at_rest = row.at_bound & 2 != 0 && row.parameters[1] == 0.0;
         assert_eq!(has(&row, Flags::NO_ROTATION), at_rest, "{row:?}");
         let others = if at_rest { row.at_bound & !2 } else { row.at_bound };
         assert_eq!(has(&row, Flags::AT_BOUND), others != 0, "{row:?}");
         assert!(!at_rest || row.errors[1].is_nan());
     }
-    [Flags::NO_ROTATION, Flags::AT_BOUND].map(|flag| table.rows().any(|row| has(&row, flag)))
+    [Flags::NO_ROTATION, Flags::AT_BOUND].map(|flag| table.to_rows().into_iter().any(|row| has(&row, flag)))
 }
 
 #[test]
@@ -215,7 +216,7 @@ fn no_rotation_is_no_warning_of_rvspecfits() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rvtab_1.fits");
     let (fitter, spectra) = (fitter(builder(&["b"]).vsini(0.0..=300.0).build().unwrap(), &Device::cpu()), demo());
-    let rows = fitter.fit(&spectra).unwrap().rows().collect::<Vec<_>>();
+    let rows = fitter.fit(&spectra).unwrap().to_rows();
     let warnings = rvs_warn(&path, &fitter, (&spectra, &rows));
     let at_rest: Vec<usize> = (0..rows.len()).filter(|k| has(&rows[*k], Flags::NO_ROTATION)).collect();
     assert!(!at_rest.is_empty());

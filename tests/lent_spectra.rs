@@ -40,7 +40,7 @@ fn lent_f32_gives_the_rows_of_owned_f64() {
             let lent = ArmSpectra::new("", arm.pixels, wavelength, &flux, &ivar, None).unwrap();
             let lent = Spectra::from_arms(vec![lent.with_mask(&arm.mask[..]).unwrap()], None).unwrap();
             let table = fitter.fit(&lent).unwrap();
-            for (row, expected) in table.rows().zip(expected.rows()) {
+            for (row, expected) in table.to_rows().into_iter().zip(expected.to_rows()) {
                 same_bits(row, expected, &format!("{}, own grids {own_grids}", device.name()));
             }
             let copied = lent.clone().into_owned();
@@ -64,13 +64,13 @@ fn spectra_in_memory_are_watched_and_stopped() {
         let expected = fitter.fit(&spectra).unwrap();
         let table = fitter.fit_with(&spectra, &Control::default()).unwrap();
         assert_eq!(table.len(), SPECTRA);
-        for (row, expected) in table.rows().zip(expected.rows()) {
+        for (row, expected) in table.to_rows().into_iter().zip(expected.to_rows()) {
             assert_eq!((row.row, &row.id), (expected.row, &expected.id));
             same_bits(row, expected, &device.name());
         }
         let stopped = Control::default().cancel(Arc::new(AtomicBool::new(true)));
         let table = fitter.fit_with(&spectra, &stopped).unwrap();
-        assert!(table.len() == SPECTRA && table.rows().all(|row| row.status == Status::Interrupted));
+        assert!(table.len() == SPECTRA && table.to_rows().into_iter().all(|row| row.status == Status::Interrupted));
     }
 }
 
@@ -140,7 +140,7 @@ fn a_run_over_several_files_is_resumed() {
     let summary = run(&resumed, true, usize::MAX, Journal::remove).unwrap();
     assert!(summary.fits == 256 && fitted(&summary) == 0, "{summary:?}");
     let tables = [whole, resumed].map(|path| TableReader::open(path).unwrap().read_all().unwrap());
-    for (row, expected) in tables[1].rows().zip(tables[0].rows()) {
+    for (row, expected) in tables[1].to_rows().into_iter().zip(tables[0].to_rows()) {
         same_bits(row, expected, "resumed");
     }
     assert_eq!(tables[0].len(), 256);

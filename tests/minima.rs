@@ -23,7 +23,7 @@ fn model() -> SpectralModel {
 fn check(table: &FitTable, reference: &str, device: &str) {
     let expected: Vec<Value> = serde_json::from_str(reference).unwrap();
     assert_eq!(table.len(), expected.len());
-    for (row, expected) in table.rows().zip(&expected) {
+    for (row, expected) in table.to_rows().into_iter().zip(&expected) {
         assert!(row.status.is_success(), "{device}, spectrum {}: {} {}", row.id, row.status_text, row.message);
         let gap = row.objective - expected["objective"].as_f64().unwrap();
         let (found, right) = (row.parameters[2], expected["parameters"][2].as_f64().unwrap());
@@ -49,11 +49,11 @@ fn minima_past_a_fold_are_found() {
         let table = fitter(model(), &device).fit(&spectra).unwrap();
         check(&table, REFERENCE_OF_FOLDS, &device.name());
         // the winner set out past the fold, and it found the minimum alone
-        let agree: Vec<u32> = table.rows().map(|row| row.n_starts_agree).collect();
+        let agree: Vec<u32> = table.to_rows().into_iter().map(|row| row.n_starts_agree).collect();
         assert_eq!(agree, [1; 5], "{}", device.name());
     }
     let two = fitter(model(), &popfit::Device::cpu()).starts(2).fit(&spectra).unwrap();
-    assert!(two.rows().all(|row| row.start < Some(2)));
+    assert!(two.to_rows().into_iter().all(|row| row.start < Some(2)));
 }
 
 /// Starts that began in one basin of the first guess are one piece of evidence, however many there are. Counted one by
@@ -63,6 +63,6 @@ fn starts_of_one_basin_count_once() {
     let spectra = Spectra::open(SPECTRA).unwrap();
     let device = popfit::Device::cpu();
     let table = fitter(model(), &device).starts(24).fit(&spectra).unwrap();
-    let most = table.rows().map(|row| row.n_starts_agree).max().unwrap();
+    let most = table.to_rows().into_iter().map(|row| row.n_starts_agree).max().unwrap();
     assert!((1..=8).contains(&most), "{most} of 24 starts");
 }

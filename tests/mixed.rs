@@ -11,18 +11,20 @@ fn both(model: &SpectralModel, device: &Device, spectra: &Spectra) -> [FitTable;
     [Precision::F32, Precision::Mixed].map(|precision| {
         let table = fitter(model.clone(), device).precision(precision).fit(spectra).unwrap();
         sound(&table);
-        assert!(table.rows().all(|row| row.status.is_success()), "{precision:?}: {:?}", table);
+        assert!(table.status().iter().all(|status| status.is_success()), "{precision:?}: {:?}", table);
         table
     })
 }
 
 fn compare(what: &str, [full, mixed]: &[FitTable; 2]) {
-    let pairs = || full.rows().zip(mixed.rows());
+    let pairs = || full.to_rows().into_iter().zip(mixed.to_rows());
     // a parameter at a bound has no error, and lies there in both
     let errors = |errors: &[f64]| errors.iter().map(|e| if *e > 0.0 { *e } else { 1e-6 }).collect::<Vec<_>>();
     let offsets: Vec<f64> = pairs().map(|(a, b)| offset(&b, &a.parameters, &errors(&a.errors))).collect();
     let gaps: Vec<f64> = pairs().map(|(a, b)| b.objective - a.objective).collect();
-    let each = |table: &FitTable| table.rows().map(|row| f64::from(row.evaluations)).sum::<f64>() / table.len() as f64;
+    let each = |table: &FitTable| {
+        table.to_rows().into_iter().map(|row| f64::from(row.evaluations)).sum::<f64>() / table.len() as f64
+    };
     println!(
         "{what}: {} spectra, moved by {:.5} sigma in the median, {:.4} at most; objectives by {:.5} at most; {:.2} \
          linearisations in f32, {:.2} mixed",
@@ -66,7 +68,7 @@ fn few_rounds_are_all_in_f32() {
             let rows = |precision| {
                 let settings = LevenbergMarquardt::default().max_rounds(max_rounds);
                 let fitter = SpectralFitter::new(synb_model(), device.clone()).solver(settings);
-                fitter.precision(precision).fit(&some).unwrap().rows().collect::<Vec<_>>()
+                fitter.precision(precision).fit(&some).unwrap().to_rows()
             };
             for (full, mixed) in rows(Precision::F32).iter().zip(&rows(Precision::Mixed)) {
                 popfit_testing::fits::same_bits(full, mixed, "few rounds");

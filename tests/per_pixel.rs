@@ -85,8 +85,8 @@ impl Case {
     /// half of that of each other (with linear interpolation χ² has a kink wherever a pixel crosses a knot).
     fn meets(&self, fitter: &SpectralFitter, tolerance: f64, what: &str) {
         let star = &Spectra::open(&self.star).unwrap();
-        let mut rows: Vec<FitRow> = vec![fitter.fit(star).unwrap().row(0)];
-        rows.extend(STARTS.iter().map(|start| fitter.fit_from(star, start).unwrap().row(0)));
+        let mut rows: Vec<FitRow> = vec![fitter.fit(star).unwrap().row(0).to_row()];
+        rows.extend(STARTS.iter().map(|start| fitter.fit_from(star, start).unwrap().row(0).to_row()));
         for row in &rows {
             let away = offset(row, &self.answer, &self.errors);
             let apart = offset(row, &rows[0].parameters, &self.errors);
@@ -107,7 +107,7 @@ impl Case {
         let model = self.model(Interpolation::Linear);
         let in_f64 = fitter(model.clone(), &Device::cpu()).precision(Precision::F64);
         self.meets(&in_f64, 0.02, "f64, linear");
-        let row = in_f64.fit(&Spectra::open(&self.star).unwrap()).unwrap().row(0);
+        let row = in_f64.fit(&Spectra::open(&self.star).unwrap()).unwrap().row(0).to_row();
         for (found, expected) in row.errors.iter().zip(self.errors) {
             assert!((found / expected - 1.0).abs() < 0.02, "{:?}", row.errors); // given to two digits
         }

@@ -12,7 +12,7 @@ fn fit(scan: VelocityScan, device: &Device) -> FitTable {
 }
 
 fn posteriors(table: &FitTable) -> Vec<VelocityPosterior> {
-    table.rows().map(|row| row.posterior.unwrap()).collect()
+    table.to_rows().into_iter().map(|row| row.posterior.unwrap()).collect()
 }
 
 /// A scan with everything else refitted profiles the joint likelihood: its error is that of the covariance. With the
@@ -21,7 +21,8 @@ fn posteriors(table: &FitTable) -> Vec<VelocityPosterior> {
 fn refitted_scans_have_the_joint_error_and_fixed_ones_less() {
     let refitted = fit(VelocityScan::Refitted, &Device::cpu());
     let fixed = fit(VelocityScan::Fixed, &Device::cpu());
-    for ((row, joint), conditional) in refitted.rows().zip(posteriors(&refitted)).zip(posteriors(&fixed)) {
+    for ((row, joint), conditional) in refitted.to_rows().into_iter().zip(posteriors(&refitted)).zip(posteriors(&fixed))
+    {
         let (velocity, error) = (row.parameters[0], row.errors[0]);
         println!("{velocity:.3} ± {error:.4}: {joint:?} {conditional:?}");
         assert!((joint.error / error - 1.0).abs() < 0.05);
@@ -36,7 +37,7 @@ fn refitted_scans_have_the_joint_error_and_fixed_ones_less() {
 #[test]
 fn without_a_scan_there_is_no_posterior() {
     let table = fit(VelocityScan::Off, &Device::cpu());
-    assert!(table.rows().all(|row| row.posterior.is_none()));
+    assert!(table.to_rows().into_iter().all(|row| row.posterior.is_none()));
 }
 
 #[test]

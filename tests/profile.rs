@@ -69,7 +69,7 @@ fn looking_changes_no_bit() {
             let ((plain, none), (measured, profile)) = (run(&fitter, &spectra, false), run(&fitter, &spectra, true));
             assert!(none.is_none() && profile.is_some());
             assert_eq!((plain.len(), measured.len()), (SPECTRA, SPECTRA));
-            for (a, b) in plain.rows().zip(measured.rows()) {
+            for (a, b) in plain.to_rows().into_iter().zip(measured.to_rows()) {
                 same_bits(a, b, &device.name());
             }
         }
@@ -123,7 +123,7 @@ fn operations_are_those_of_the_products() {
         let own = &profile.unwrap().devices[0];
         let active: usize = own.rounds.iter().flat_map(|rounds| &rounds.active).sum();
         // the table has the rounds of each spectrum's best start
-        let best: u32 = table.rows().map(|row| row.rounds).sum();
+        let best: u32 = table.to_rows().into_iter().map(|row| row.rounds).sum();
         assert!(active >= best as usize, "{active}, {best}");
         let members = active as f64;
         let (rows, hidden, pixels) = (3.0, 16.0, 64.0);
@@ -197,7 +197,7 @@ fn rows_are_counted_by_what_became_of_them() {
         let (mut source, mut table) = (Slices(spectra.clone().into_owned(), 0), fitter.table());
         let summary = fitter.fit_journaled(&mut source, &mut table, control, &mut journal).unwrap();
         assert_eq!(table.len(), SPECTRA);
-        let interrupted = table.rows().filter(|row| row.status == Status::Interrupted).count() as u64;
+        let interrupted = table.to_rows().into_iter().filter(|row| row.status == Status::Interrupted).count() as u64;
         assert_eq!(summary.interrupted, interrupted);
         let profile = summary.profile.unwrap();
         let hash = profile.host.iter().find(|stage| stage.name == "hash").unwrap().clone();

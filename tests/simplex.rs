@@ -23,10 +23,10 @@ fn gaps(folder: &str, solver: Solver, device: &Device, step: usize) -> Vec<f64> 
     sound(&table);
     let (_, reference) = array(&folder.join("rvspecfit.npz"), "ref_m2logl");
     let gap = |(row, n): (popfit::FitRow, &usize)| row.objective + masked_constant(&all, *n) - reference[*n];
-    let gaps: Vec<f64> = table.rows().zip(&some).map(gap).collect();
-    let evaluations = table.rows().map(|r| r.evaluations).sum::<u32>() / table.len() as u32;
+    let gaps: Vec<f64> = table.to_rows().into_iter().zip(&some).map(gap).collect();
+    let evaluations = table.to_rows().into_iter().map(|r| r.evaluations).sum::<u32>() / table.len() as u32;
     println!("{}: {evaluations} evaluations a spectrum, gaps {gaps:.4?}", device.name());
-    assert!(table.rows().all(|row| row.errors.iter().filter(|e| e.is_nan()).count() <= 4));
+    assert!(table.to_rows().into_iter().all(|row| row.errors.iter().filter(|e| e.is_nan()).count() <= 4));
     gaps
 }
 
@@ -79,11 +79,13 @@ fn a_spectrum_with_nothing_free_is_a_row() {
         for solver in solvers {
             let table = SpectralFitter::new(model.clone(), device.clone()).solver(solver).fit(&spectra).unwrap();
             println!("{}: {:?}", device.name(), table);
-            assert_eq!(table.row(1).parameters, [1.5]);
-            assert_eq!(table.row(1).errors, [0.0]);
+            assert_eq!(table.row(1).to_row().parameters, [1.5]);
+            assert_eq!(table.row(1).to_row().errors, [0.0]);
             for n in [0, 2] {
-                assert!(table.row(n).status.is_success());
-                assert!((table.row(n).parameters[0] - labels[n]).abs() < 5.0 * table.row(n).errors[0]);
+                assert!(table.row(n).to_row().status.is_success());
+                assert!(
+                    (table.row(n).to_row().parameters[0] - labels[n]).abs() < 5.0 * table.row(n).to_row().errors[0]
+                );
             }
         }
     }

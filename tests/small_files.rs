@@ -75,13 +75,13 @@ fn meets_its_file(device: &Device, files: &[Spectra<'static>]) {
     let summary = fitter.fit_stream(&mut Files::new(files), &mut table, &control).unwrap();
     let mut rows = table.rows();
     for file in files {
-        for alone in fitter.fit(file).unwrap().rows() {
-            let row = rows.next().unwrap();
+        for alone in fitter.fit(file).unwrap().to_rows() {
+            let row = rows.next().unwrap().to_row();
             same_bits(&row, &alone, &format!("{}, {}", device.name(), file.file));
             assert_eq!((&row.file, row.row, &row.id), (&file.file, alone.row, &alone.id));
         }
     }
-    assert_eq!(rows.next(), None);
+    assert!(rows.next().is_none());
     let rounds = &summary.profile.unwrap().devices[0].rounds;
     let together = rounds.iter().flat_map(|rounds| &rounds.active).max();
     println!("{}: at most {together:?} members in a round", device.name());

@@ -83,7 +83,7 @@ fn resampled_models() {
 /// −2 ln L of one spectrum at one point.
 fn objective(fitter: &SpectralFitter, spectra: &Spectra, point: &[f64]) -> f64 {
     let table = fitter.fit_from(spectra, point).unwrap();
-    let row = &table.row(0);
+    let row = &table.row(0).to_row();
     assert_eq!(row.evaluations, 1, "{row:?}");
     assert!(row.parameters.iter().zip(point).all(|(a, b)| (a - b).abs() < 1e-6 * b.abs().max(1.0)), "{row:?}");
     row.objective
@@ -132,7 +132,7 @@ fn objectives_at_the_reference_minima() {
         assert!(x.iter().zip(&inside).all(|(a, b)| (a - b).abs() < 1e-5));
         let table = fitter.fit_from(&spectra, &inside).unwrap();
         let mut worst = 0f64;
-        for (n, row) in table.rows().enumerate() {
+        for (n, row) in table.to_rows().into_iter().enumerate() {
             let range = n * arm.pixels..(n + 1) * arm.pixels;
             let constant: f64 = range.filter(|&j| arm.mask[j]).map(|j| -arm.ivar.at(j).ln()).sum();
             let gap = (row.objective + constant - expected[n]).abs();

@@ -40,12 +40,12 @@ fn main() -> Result<()> {
     }
     let rate = (rounds * count) as f64 / begin.elapsed().as_secs_f64();
 
-    let answers: Vec<f64> = table.rows().flat_map(|row| row.parameters).collect();
+    let answers: Vec<f64> = table.rows().flat_map(|row| row.parameters()).collect();
     let arm = &spectra.arms[0];
     let (flux, ivar) = (arm.flux.to_double(), arm.ivar.to_double());
     arrays::write(&folder.join("workload.safetensors"), &[("flux", pixels, &flux), ("ivar", pixels, &ivar)])?;
     arrays::write(&folder.join("answers.safetensors"), &[("labels", fitter.parameters().len(), &answers)])?;
-    let evaluations = table.rows().map(|row| f64::from(row.evaluations)).sum::<f64>() / count as f64;
+    let evaluations = table.evaluations().iter().copied().map(f64::from).sum::<f64>() / count as f64;
     let device = fitter.device_name();
     println!(
         r#"{{"device": "{device}", "fits": {count}, "fits_per_s": {rate:.1}, "linearisations": {evaluations:.2}}}"#

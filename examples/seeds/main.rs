@@ -32,7 +32,7 @@ fn main() -> Result<()> {
         if let Some(starts) = starts {
             fitter = fitter.starts(starts);
         }
-        let rows = fitter.fit(&spectra)?.rows().collect::<Vec<_>>();
+        let rows = fitter.fit(&spectra)?.to_rows();
         linearisations += rows.iter().map(|row| u64::from(row.evaluations)).sum::<u64>();
         objectives.push(rows.iter().map(|row| row.objective).collect::<Vec<_>>());
     }

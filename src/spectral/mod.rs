@@ -29,7 +29,7 @@ pub use results::moments::VelocityPosterior;
 #[cfg(feature = "files")]
 pub(crate) use results::quantity;
 pub use results::row::{FitRow, Id};
-pub use results::table::{FitTable, Sink};
+pub use results::table::{FitTable, RowView, Sink};
 use run::Run;
 use search::shared::Shared;
 use stream::in_memory;

@@ -28,7 +28,7 @@ use crate::io::output::{Metadata, OutputRecord, Staged, WriteOptions};
 use crate::setters::setters;
 use crate::solver::Status;
 use crate::spectra::Spectra;
-use crate::spectral::{DeviceRows, FitRow, FitTable, Id, Journal, Sink, SpectralFitter};
+use crate::spectral::{DeviceRows, FitRow, FitTable, Id, Journal, RowView, Sink, SpectralFitter};
 use columns::Column;
 use csv::CsvTable;
 use fits::FitsTable;
@@ -311,7 +311,7 @@ impl FitTable {
         let mut writer = TableWriter::create(path, &schema, options)?;
         let mut rows = self.rows();
         while rows.len() > 0 {
-            writer.append(&rows.by_ref().take(ROWS_AT_ONCE).collect::<Vec<_>>())?;
+            writer.append(&rows.by_ref().take(ROWS_AT_ONCE).map(RowView::to_row).collect::<Vec<_>>())?;
         }
         writer.finish()
     }

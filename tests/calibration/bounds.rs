@@ -36,7 +36,7 @@ pub fn beside_bound(count: usize, seed: u64) -> BesideBound {
         let bounded = SpectralFitter::new(model, Device::cpu()).released_errors(true);
         let table = bounded.fit_from(&redrawn(&arm, count, &mut random), &truth.parameters.repeat(count)).unwrap();
         check_unbounded(&table);
-        for row in table.rows().filter(|row| row.at_bound == 1 << held && row.status.is_success()) {
+        for row in table.to_rows().into_iter().filter(|row| row.at_bound == 1 << held && row.status.is_success()) {
             let off = row.parameters[other] - truth.parameters[other];
             refits += 1;
             conditional += (off / row.errors[other]).powi(2);
@@ -62,7 +62,7 @@ fn most_correlated(correlations: &[f64], count: usize) -> (usize, usize, f64) {
 
 /// Checks that nothing is released in a fit that no bound holds.
 fn check_unbounded(table: &FitTable) {
-    for row in table.rows().filter(|row| row.at_bound == 0) {
+    for row in table.to_rows().into_iter().filter(|row| row.at_bound == 0) {
         assert_eq!(row.errors, row.released_errors);
     }
 }

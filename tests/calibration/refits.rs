@@ -107,7 +107,7 @@ pub fn demo_model() -> SpectralModelBuilder {
 /// The demo spectrum whose fit is the truth: its row, and its model.
 pub fn demo_spectrum(fitter: &SpectralFitter) -> (FitRow, ArmFit) {
     let spectrum = Spectra::open(format!("{DATA}/spectra.npz")).unwrap().slice(SPECTRUM..SPECTRUM + 1);
-    let truth = fitter.fit(&spectrum).unwrap().row(0);
+    let truth = fitter.fit(&spectrum).unwrap().row(0).to_row();
     let arm = fitter.model_spectrum(&spectrum, &truth).unwrap().swap_remove(0);
     (truth, arm)
 }
@@ -125,7 +125,7 @@ pub fn redrawn(arm: &ArmFit, count: usize, random: &mut Random) -> Spectra<'stat
 }
 
 fn collect(refits: &mut Refits, truth: &[f64], table: &FitTable) {
-    for row in table.rows() {
+    for row in table.to_rows() {
         refits.push(truth, &row.parameters, &row.errors);
         refits.chi2.push(row.chi2);
         refits.dof = row.dof;

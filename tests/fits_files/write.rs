@@ -95,7 +95,7 @@ fn spectra() -> Spectra<'static> {
 fn the_table_reads_back_while_texts_grow() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.fits");
-    let mut rows: Vec<FitRow> = fitter().fit(&spectra()).unwrap().rows().collect();
+    let mut rows: Vec<FitRow> = fitter().fit(&spectra()).unwrap().to_rows();
     let ids = ["a", "the second star", "Sirius B, as seen on a clear night in winter", "π'"];
     rows.iter_mut().zip(ids).for_each(|(row, id)| row.id = Id::Text(id.into()));
     let schema = Schema::of(&fitter(), true);
@@ -132,7 +132,7 @@ fn the_table_reads_back_while_texts_grow() {
     let (again, known) = FitTable::read(&path).unwrap();
     rows[3].id = Id::Text(expected[3].into()); // as it was escaped
     rows[3].message.clear(); // no column
-    assert_eq!(format!("{:?}", again.rows().collect::<Vec<_>>()), format!("{rows:?}"));
+    assert_eq!(format!("{:?}", again.to_rows()), format!("{rows:?}"));
     assert_eq!((known.model, known.device), (model, "cpu".to_string()));
 }
 
@@ -150,7 +150,7 @@ fn an_empty_table_has_every_column() {
 /// Writes rvspecfit's files in batches of `size`.
 fn rvtab(path: &Path, size: usize) -> Vec<FitRow> {
     let (fitter, spectra) = (fitter(), spectra());
-    let rows = fitter.fit(&spectra).unwrap().rows().collect::<Vec<_>>();
+    let rows = fitter.fit(&spectra).unwrap().to_rows();
     let files = [spectra.slice(0..0)];
     let mut writer = RvTabWriter::create(path, &fitter, &files, &Metadata::default()).unwrap();
     for start in (0..rows.len()).step_by(size) {
@@ -236,7 +236,7 @@ fn outputs_are_checked_first_and_never_mixed() {
     // two runs on one output: each is whole, the last to finish stays
     let path = folder.path().join("out.fits");
     let schema = Schema::of(&fitter, false);
-    let rows = fitter.fit(&super::write::spectra()).unwrap().rows().collect::<Vec<_>>();
+    let rows = fitter.fit(&super::write::spectra()).unwrap().to_rows();
     let options = || WriteOptions::default().overwrite(true);
     let mut first = TableWriter::create(&path, &schema, options()).unwrap();
     let mut second = TableWriter::create(&path, &schema, options()).unwrap();

@@ -100,7 +100,7 @@ fn work_without_memory_is_done_with_half_as_many_at_once() {
     for k in (40..120).step_by(9) {
         let device = gpu.clone().with_faults(Faults::new(Fault::OutOfMemory, k, false)).unwrap().into();
         let (table, summary) = stream(&device, &folder.path().join(k.to_string()));
-        for (row, expected) in table.rows().zip(reference.rows()) {
+        for (row, expected) in table.to_rows().into_iter().zip(reference.to_rows()) {
             same_bits(row, expected, &format!("call {k}"));
         }
         halved += usize::from(summary.failures.iter().any(|failure| failure.contains("starts at once")));
@@ -222,7 +222,7 @@ fn spectra_with_grids_of_their_own_are_trusted() {
     let fit =
         |device: &Device| fitter(tiny::model(emulator.clone(), 0.5), device).cpu_fallback(false).fit(&all).unwrap();
     let (found, cpu) = (fit(&gpu.into()), fit(&Device::cpu()));
-    for (row, cpu) in found.rows().zip(cpu.rows()) {
+    for (row, cpu) in found.to_rows().into_iter().zip(cpu.to_rows()) {
         assert!(row.status.is_success() && (row.chi2 / cpu.chi2 - 1.0).abs() < 1e-3, "{row:?}\n{cpu:?}");
     }
 }
@@ -291,9 +291,9 @@ fn a_run_says_which_rows_the_cpu_has_made_and_a_resumed_one_knows() {
         let (table, summary) = stream(&device, &target);
         let makers = makers(&summary);
         assert_eq!((table.len(), makers.len(), summary.fits), (24, 24, 24));
-        for (k, (row, maker)) in table.rows().zip(&makers).enumerate() {
+        for (k, (row, maker)) in table.to_rows().into_iter().zip(&makers).enumerate() {
             let reference = if *maker == device.name() { &on_gpu } else { &on_cpu };
-            same_bits(&row, reference.row(k), &format!("row {k}, by {maker}, lost at call {n}"));
+            same_bits(&row, reference.row(k).to_row(), &format!("row {k}, by {maker}, lost at call {n}"));
         }
         let by_cpu = makers.iter().filter(|name| **name == Device::cpu().name()).count();
         assert!(lasting || by_cpu == 0, "made anew: {:?}", summary.by_rows);
@@ -303,7 +303,7 @@ fn a_run_says_which_rows_the_cpu_has_made_and_a_resumed_one_knows() {
         // another run finds everything in the journal, on a device that works
         let (again, resumed) = stream(&Device::from(gpu.clone()), &target);
         assert_eq!(resumed.by_rows, summary.by_rows);
-        again.rows().zip(table.rows()).for_each(|(a, b)| same_bits(a, b, "resumed"));
+        again.to_rows().into_iter().zip(table.to_rows()).for_each(|(a, b)| same_bits(a, b, "resumed"));
     }
     assert!(mixed > 0, "no run was lost between two batches");
 }
@@ -317,7 +317,7 @@ fn tables_tell_who_made_their_rows() {
         let path = folder.path().join(format!("out.{extension}"));
         let schema = Schema::default().parameters(table.names().to_vec());
         let mut writer = TableWriter::create(&path, &schema, &Metadata::default()).unwrap();
-        writer.append(&table.rows().collect::<Vec<_>>()).unwrap();
+        writer.append(&table.to_rows()).unwrap();
         let made = |device: &str, rows: u64| DeviceRows { device: device.into(), rows };
         writer.made_by(&[made("gpu:X", 2), made("cpu", 1)]);
         writer.finish().unwrap();

@@ -48,7 +48,7 @@ fn fit_of(row: &FitRow) -> Fit {
 }
 
 fn fits(fitter: SpectralFitter, fallback: bool, all: &Spectra) -> Result<Vec<Fit>> {
-    Ok(fitter.cpu_fallback(fallback).fit(all)?.rows().map(|row| fit_of(&row)).collect())
+    Ok(fitter.cpu_fallback(fallback).fit(all)?.to_rows().into_iter().map(|row| fit_of(&row)).collect())
 }
 
 pub fn lm(device: &Device, fallback: bool) -> Result<Vec<Fit>> {

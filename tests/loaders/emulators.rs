@@ -297,7 +297,7 @@ fn the_output_layer_is_scaled_behind_its_function() {
         popfit::SpectralModel::builder().arm("", emulator).continuum(popfit::Continuum::none()).build().unwrap();
     for device in popfit_testing::fits::devices() {
         let fitter = popfit::SpectralFitter::new(model.clone(), device);
-        let row = fitter.fit(&spectra).unwrap().row(0);
+        let row = fitter.fit(&spectra).unwrap().row(0).to_row();
         assert!((row.parameters[0] - 0.4).abs() < 1e-3 && row.chi2 < 1e-2, "{row:?}");
     }
 }

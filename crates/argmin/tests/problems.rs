@@ -94,7 +94,7 @@ fn the_jacobian_is_the_normal_matrix() {
         let delta = (jacobian.tr_mul(&jacobian)).cholesky().unwrap().solve(&right);
         u.iter_mut().zip(delta.iter()).for_each(|(u, d)| *u -= d);
     }
-    let row = &stars(&Device::cpu(), false).fit(&spectra()).unwrap().row(0);
+    let row = &stars(&Device::cpu(), false).fit(&spectra()).unwrap().row(0).to_row();
     for ((found, fitted), error) in problem.physical(&u).iter().zip(&row.parameters).zip(&row.errors) {
         assert!((found - fitted).abs() < 0.02 * error, "{found} {fitted} ± {error}");
     }

@@ -141,7 +141,7 @@ fn measure(axis: Axis, value: usize, fitter: &SpectralFitter, spectra: &Spectra,
         }
     };
     let count = spectra.len() as f64;
-    let mean = |of: &dyn Fn(&popfit::FitRow) -> f64| table.rows().map(|row| of(&row)).sum::<f64>() / count;
+    let mean = |of: &dyn Fn(popfit::RowView) -> f64| table.rows().map(of).sum::<f64>() / count;
     Ok(Point {
         axis,
         value,
@@ -149,8 +149,8 @@ fn measure(axis: Axis, value: usize, fitter: &SpectralFitter, spectra: &Spectra,
         spectra: spectra.len(),
         milliseconds_per_fit: 1e3 * best / count,
         fits_per_s: count / best,
-        linearisations: mean(&|row| f64::from(row.evaluations)),
-        converged: mean(&|row| f64::from(u8::from(row.status.is_success()))),
+        linearisations: mean(&|row| f64::from(row.evaluations())),
+        converged: mean(&|row| f64::from(u8::from(row.status().is_success()))),
     })
 }
 

@@ -176,8 +176,8 @@ impl Stars {
         let fitter = SpectralFitter::new(self.model.clone(), device.clone()).solver(solver).precision(precision);
         let width = fitter.parameters().len();
         let table = fitter.fit_from(&self.spectra.slice(0..count), &self.starts[..count * width])?;
-        let evaluations = table.rows().map(|row| f64::from(row.evaluations)).sum();
-        Ok(Answers { parameters: table.rows().flat_map(|row| row.parameters).collect(), evaluations })
+        let evaluations = table.evaluations().iter().copied().map(f64::from).sum();
+        Ok(Answers { parameters: table.rows().flat_map(|row| row.parameters()).collect(), evaluations })
     }
 
     /// Returns the objective of each answer in f64, with parameters moved inside the bounds; ∞ for an empty answer.

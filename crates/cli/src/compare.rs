@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use popfit::report::picture;
-use popfit::{FitRow, FitTable, Id, OutputFile};
+use popfit::{FitTable, OutputFile, RowView};
 
 use super::Failure;
 use super::report::open_table;
@@ -80,20 +80,17 @@ impl Differences {
 }
 
 /// Rows of one spectrum in both tables.
-struct Pair {
-    a: FitRow,
-    b: FitRow,
+struct Pair<'a> {
+    a: RowView<'a>,
+    b: RowView<'a>,
 }
 
 /// Returns pairs of rows with the same id; rows with equal ids are paired in their order, others left out.
-fn joined(a: &FitTable, b: &FitTable) -> Vec<Pair> {
-    let key = |row: &FitRow| match &row.id {
-        Id::Integer(n) => n.to_string(),
-        Id::Text(text) => text.clone(),
-    };
-    let mut places: HashMap<String, VecDeque<FitRow>> = HashMap::new();
+fn joined<'a>(a: &'a FitTable, b: &'a FitTable) -> Vec<Pair<'a>> {
+    let key = |row: &RowView| row.id().to_string();
+    let mut places: HashMap<String, VecDeque<RowView>> = HashMap::new();
     b.rows().for_each(|row| places.entry(key(&row)).or_default().push_back(row));
-    let pair = |a: FitRow| places.get_mut(&key(&a))?.pop_front().map(|b| Pair { a, b });
+    let pair = |a: RowView<'a>| places.get_mut(&key(&a))?.pop_front().map(|b| Pair { a, b });
     a.rows().filter_map(pair).collect()
 }
 
@@ -105,8 +102,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let b = open_table(&arguments.b)?.read_all()?;
     let pairs = joined(&a, &b);
     let missing = (a.len() - pairs.len(), b.len() - pairs.len());
-    let both: Vec<_> = pairs.iter().filter(|Pair { a, b }| a.status.is_success() && b.status.is_success()).collect();
-    let turned = pairs.iter().filter(|Pair { a, b }| a.status.is_success() != b.status.is_success()).count();
+    let both: Vec<_> =
+        pairs.iter().filter(|Pair { a, b }| a.status().is_success() && b.status().is_success()).collect();
+    let turned = pairs.iter().filter(|Pair { a, b }| a.status().is_success() != b.status().is_success()).count();
     line(format_args!(
         "{} spectra in both tables, {} only in A, {} only in B; {} converged in both, {turned} in one of them",
         pairs.len(),
@@ -139,30 +137,29 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Returns |A − B| / error of each common parameter, sorted, over the pairs of rows `both`, which converged in A and B.
 fn differences(a: &FitTable, b: &FitTable, both: &[&Pair]) -> Result<Vec<Differences>, Failure> {
-    let common: Vec<(usize, usize)> = (0..a.names().len())
-        .filter_map(|p| Some((p, b.names().iter().position(|name| *name == a.names()[p])?)))
-        .collect();
+    let common: Vec<&String> = a.names().iter().filter(|name| b.names().contains(name)).collect();
     if common.is_empty() {
         return Err(Failure::usage("the tables have no parameter in common"));
     }
-    let difference = |&(p, q): &(usize, usize)| {
+    let difference = |&name: &&String| {
+        let of = |row: &RowView| row.value(name).zip(row.error(name)).unwrap_or((f64::NAN, f64::NAN));
         let one = |Pair { a, b }: &&Pair| {
-            let apart = (a.parameters[p] - b.parameters[q]).abs();
-            let error = if a.errors[p].is_nan() { b.errors[q] } else { a.errors[p] };
+            let ((value, error), (other, other_error)) = (of(a), of(b));
+            let apart = (value - other).abs();
             match () {
                 // one value of many that fit equally well
-                () if a.errors[p].is_infinite() || b.errors[q].is_infinite() => f64::NAN,
+                () if error.is_infinite() || other_error.is_infinite() => f64::NAN,
                 () if apart == 0.0 => 0.0,
                 // a number is in one of them
-                () if apart.is_nan() && (a.parameters[p].is_finite() || b.parameters[q].is_finite()) => f64::INFINITY,
-                () => apart / error,
+                () if apart.is_nan() && (value.is_finite() || other.is_finite()) => f64::INFINITY,
+                () => apart / if error.is_nan() { other_error } else { error },
             }
         };
         let mut sorted: Vec<f64> = both.iter().map(one).filter(|x| !x.is_nan()).collect();
         sorted.sort_by(f64::total_cmp);
-        let is_open = |Pair { a, b }: &&Pair| a.errors[p].is_infinite() || b.errors[q].is_infinite();
+        let is_open = |Pair { a, b }: &&Pair| of(a).1.is_infinite() || of(b).1.is_infinite();
         let all_undetermined = !both.is_empty() && both.iter().all(is_open);
-        Differences { name: a.names()[p].clone(), sorted, all_undetermined }
+        Differences { name: name.clone(), sorted, all_undetermined }
     };
     Ok(common.iter().map(difference).collect())
 }

@@ -66,7 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     print_first(&table, &truth);
     print_run(&table, &summary, seconds, &fitter.device_name());
 
-    let rows: Vec<FitRow> = table.rows().collect();
+    let rows = table.to_rows();
     for mut writer in writers {
         writer.append(&rows).and_then(|()| writer.finish()).map_err(Failure::running)?;
     }
@@ -102,13 +102,14 @@ fn prepare(folder: &Path) -> Result<OwnFiles, Failure> {
 /// and 1.
 fn print_comparison(table: &FitTable, truth: &Truth) {
     let mut rows = vec![cells(["parameter", "median error", "pull: mean", "pull: sd"])];
-    for (p, name) in table.names().iter().enumerate() {
+    for name in table.names() {
         let (mut errors, mut pulls) = (Vec::new(), Vec::new());
         for (k, row) in table.rows().enumerate() {
             let Some(true_value) = truth.value(k, name) else { continue };
-            if row.status.is_success() && row.errors[p] > 0.0 {
-                errors.push(row.errors[p]);
-                pulls.push((row.parameters[p] - true_value) / row.errors[p]);
+            let Some((value, error)) = row.value(name).zip(row.error(name)) else { continue };
+            if row.status().is_success() && error > 0.0 {
+                errors.push(error);
+                pulls.push((value - true_value) / error);
             }
         }
         let (mean, sd) = moments(&pulls);
@@ -126,13 +127,13 @@ fn print_first(table: &FitTable, truth: &Truth) {
     let mut rows = vec![head];
     for (k, row) in table.rows().take(SHOWN).enumerate() {
         let sn = truth.sn.get(k).map_or("-".into(), |sn| format!("{sn:.0}"));
-        let mut fitted = vec![row.id.to_string(), sn, format!("{:.3}", row.chi2 / row.dof as f64)];
+        let mut fitted = vec![row.id().to_string(), sn, format!("{:.3}", row.chi2() / row.dof() as f64)];
         let mut true_values = cells(["  truth", "", ""]);
-        for (p, name) in table.names().iter().enumerate() {
-            fitted.push(format!("{:.3} ± {:.3}", row.parameters[p], row.errors[p]));
+        for ((name, value), error) in table.names().iter().zip(row.parameters()).zip(row.errors()) {
+            fitted.push(format!("{value:.3} ± {error:.3}"));
             true_values.push(truth.value(k, name).map_or("-".into(), |value| format!("{value:.3}        ")));
         }
-        fitted.push(row.status_text.clone());
+        fitted.push(row.status_text().into());
         rows.extend([fitted, true_values]);
     }
     print(&rows);
@@ -142,7 +143,7 @@ fn print_first(table: &FitTable, truth: &Truth) {
 /// Prints the counts of statuses, the speed, the time of each stage, and the device.
 fn print_run(table: &FitTable, summary: &Summary, seconds: f64, device: &str) {
     let mut counts = Counts::default();
-    counts.add(&table.rows().collect::<Vec<_>>());
+    counts.add(&table.to_rows());
     let rate = summary.fits as f64 / seconds.max(1e-9);
     line(format_args!("{} spectra: {counts}; {seconds:.2} s, {rate:.1} spectra/s", summary.fits));
     let stages: Vec<String> = summary
@@ -160,7 +161,7 @@ fn print_run(table: &FitTable, summary: &Summary, seconds: f64, device: &str) {
 fn pictured(table: &FitTable, truth: &Truth) -> Option<FitRow> {
     let distance = |k: usize| truth.sn.get(k).map_or(f64::INFINITY, |sn| (sn - PICTURED_SN).abs());
     let fitted = (0..table.len()).filter(|&k| table.status()[k].is_success());
-    fitted.min_by(|&a, &b| distance(a).total_cmp(&distance(b))).map(|k| table.row(k))
+    fitted.min_by(|&a, &b| distance(a).total_cmp(&distance(b))).map(|k| table.row(k).to_row())
 }
 
 /// Writes an SVG picture of a spectrum, read from the folder `data`, with its fit to `file`.

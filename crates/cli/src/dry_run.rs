@@ -155,12 +155,12 @@ fn try_first(fitter: &SpectralFitter, sample: &mut Sample, total: u64) -> Result
         words(all),
         fitter.device_name()
     ));
-    let mut causes: BTreeMap<String, (usize, String)> = BTreeMap::new();
-    for row in table.rows().filter(|row| !row.status.is_success()) {
-        causes.entry(row.status_text).or_insert_with(|| (0, row.message)).0 += 1;
+    let mut causes: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
+    for row in table.rows().filter(|row| !row.status().is_success()) {
+        causes.entry(row.status_text()).or_insert((0, row.message())).0 += 1;
     }
     for (cause, (count, example)) in causes {
-        let example = if example.is_empty() { example } else { format!(" ({example})") };
+        let example = if example.is_empty() { String::new() } else { format!(" ({example})") };
         line(format_args!("{count} of them: {cause}{example}"));
     }
     if converged == 0 {

@@ -29,7 +29,7 @@ fn row(k: i64) -> FitRow {
 }
 
 fn rows_text(table: &FitTable) -> String {
-    format!("{:?}", table.rows().collect::<Vec<_>>())
+    format!("{:?}", table.to_rows())
 }
 
 fn table(rows: i64) -> FitTable {
@@ -215,7 +215,7 @@ fn tables_of_other_programs_are_read_with_a_note() {
 fn units_and_the_layout_travel_with_the_table() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["table.parquet", "table.fits"] {
-        let rows: Vec<FitRow> = table(3).rows().collect();
+        let rows: Vec<FitRow> = table(3).to_rows();
         let labelled = FitTable::from_rows(["velocity", "vmic"].map(String::from).to_vec(), &rows).unwrap();
         let labelled = labelled.with_units(vec![("vmic".into(), "km/s".into())]);
         let path = folder.path().join(name);

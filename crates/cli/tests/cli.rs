@@ -182,10 +182,10 @@ fn released_errors_are_columns_on_request() {
         let output = fit(&model, &[&data("spectra.npz")], &out, &options);
         assert_eq!(output.status.code(), Some(0), "{}", message(&output));
         let (table, _) = popfit::FitTable::read(&out).unwrap();
-        let free: Vec<_> = table.rows().filter(|row| row.at_bound == 0).collect();
+        let free: Vec<_> = table.to_rows().into_iter().filter(|row| row.at_bound == 0).collect();
         let same = free.iter().all(|row| row.errors == row.released_errors);
         assert_eq!(
-            (!free.is_empty() && same, table.rows().all(|row| row.released_errors.is_empty())),
+            (!free.is_empty() && same, table.to_rows().into_iter().all(|row| row.released_errors.is_empty())),
             (expected, !expected)
         );
     }
@@ -315,7 +315,7 @@ fn compare_passes_equal_tables_and_fails_others() {
     }
     // one velocity moved by an error, one spectrum gone
     let (table, _) = FitTable::read(&b).unwrap();
-    let mut rows: Vec<FitRow> = table.rows().collect();
+    let mut rows: Vec<FitRow> = table.to_rows();
     let place = table.names().iter().position(|name| name == "velocity").unwrap();
     let write = |rows: &[FitRow]| {
         let table = FitTable::from_rows(table.names().to_vec(), rows).unwrap().with_units(table.units().to_vec());

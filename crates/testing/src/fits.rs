@@ -104,7 +104,7 @@ pub fn share<T>(values: &[T], test: impl Fn(&T) -> bool) -> f64 {
 
 /// No success carries a number that is not finite, and no failure an error.
 pub fn sound(table: &FitTable) {
-    for row in table.rows() {
+    for row in table.to_rows() {
         if row.status.is_success() {
             assert!(row.chi2.is_finite() && row.parameters.iter().all(|x| x.is_finite()), "{row:?}");
         } else if row.status.code() < 0 {

@@ -35,10 +35,10 @@ impl Comparison {
         let gap = |(n, row): (usize, FitRow)| row.objective + masked_constant(spectra, n) - objectives[n];
         let row_of = |values: &[f64], n: usize| values[n * count..][..count].to_vec();
         let away = |(n, row): (usize, FitRow)| offset(&row, &row_of(&x, n), &row_of(&errors, n));
-        let pairs = table.rows().flat_map(|row| row.errors).zip(&errors);
+        let pairs = table.to_rows().into_iter().flat_map(|row| row.errors).zip(&errors);
         Comparison {
-            gaps: table.rows().enumerate().map(gap).collect(),
-            offsets: table.rows().enumerate().map(away).collect(),
+            gaps: table.to_rows().into_iter().enumerate().map(gap).collect(),
+            offsets: table.to_rows().into_iter().enumerate().map(away).collect(),
             ratios: pairs.map(|(a, b)| a / b).collect(),
         }
     }
@@ -56,7 +56,7 @@ impl Comparison {
             share(offsets, |s| *s <= 0.1),
             median(ratios.clone()),
             self.errors_within(0.05),
-            median(table.rows().map(|r| f64::from(r.evaluations)).collect()),
+            median(table.to_rows().into_iter().map(|r| f64::from(r.evaluations)).collect()),
         );
     }
 

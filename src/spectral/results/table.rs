@@ -1,5 +1,7 @@
 //! The results of a run as columns.
 
+mod row_view;
+
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -8,6 +10,8 @@ use crate::solver::Status;
 use crate::spectra::Spectra;
 use crate::spectral::results::moments::VelocityPosterior;
 use crate::spectral::results::row::{FitRow, Id};
+
+pub use row_view::RowView;
 
 /// Receives the rows of a run in the order of the input.
 pub trait Sink {
@@ -270,41 +274,23 @@ impl FitTable {
         &self.evaluations
     }
 
-    /// Returns the row of results of the spectrum with this index. If other rows have released errors and this one has
-    /// none, they are NaN.
+    /// Returns the row of results of the spectrum with this index, as a view.
     ///
     /// # Panics
     /// If `index` is not below `len()`.
-    pub fn row(&self, index: usize) -> FitRow {
-        let across = |columns: &[Vec<f64>]| columns.iter().map(|column| column[index]).collect();
-        FitRow {
-            id: self.ids[index].clone(),
-            file: self.files[index].clone(),
-            row: self.file_rows[index],
-            status: self.status[index],
-            status_text: self.status_texts[index].clone(),
-            message: self.messages[index].clone(),
-            rounds: self.rounds[index],
-            evaluations: self.evaluations[index],
-            chi2: self.chi2[index],
-            dof: self.dof[index],
-            objective: self.objective[index],
-            parameters: across(&self.values),
-            errors: across(&self.errors),
-            released_errors: across(&self.released_errors),
-            at_bound: self.at_bound[index],
-            flags: self.flags[index],
-            start: self.starts[index],
-            continuum_terms: self.continuum_terms[index].clone(),
-            n_starts_agree: self.n_starts_agree[index],
-            posterior: self.posteriors[index],
-            correlations: across(&self.correlations),
-        }
+    pub fn row(&self, index: usize) -> RowView<'_> {
+        assert!(index < self.len(), "row {index} of a table of {} rows", self.len());
+        RowView { table: self, index }
     }
 
     /// Returns the rows one after another, as [`row`](FitTable::row) does.
-    pub fn rows(&self) -> impl ExactSizeIterator<Item = FitRow> + '_ {
-        (0..self.len()).map(|index| self.row(index))
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = RowView<'_>> {
+        (0..self.len()).map(|index| RowView { table: self, index })
+    }
+
+    /// Returns a copy of all rows. If some rows have released errors, those of the others are NaN.
+    pub fn to_rows(&self) -> Vec<FitRow> {
+        self.rows().map(RowView::to_row).collect()
     }
 }
 

@@ -33,7 +33,7 @@ impl Bench<'_> {
         let solver = model.solver.unwrap_or_default();
         let table = SpectralFitter::new(model.build()?, self.device.clone()).solver(solver).fit(&spectra)?;
         sound(&table);
-        Ok(table.rows().collect())
+        Ok(table.to_rows())
     }
 
     /// The rows of the library alone.
@@ -49,11 +49,12 @@ impl Bench<'_> {
         let written = FitTable::read(self.place.path().join("out.parquet")).unwrap().0;
         std::fs::remove_file(self.place.path().join("out.parquet")).unwrap();
         sound(&written);
-        let expected = if written.is_empty() || written.rows().any(|row| row.status.is_success()) { 0 } else { 3 };
+        let expected =
+            if written.is_empty() || written.to_rows().into_iter().any(|row| row.status.is_success()) { 0 } else { 3 };
         assert_eq!(run.code, Some(expected), "{what}, {}: {}", self.name, run.message);
         let rows = self.library().unwrap();
         assert_eq!(rows.len(), written.len(), "{what}");
-        for (row, written) in rows.iter().zip(written.rows()) {
+        for (row, written) in rows.iter().zip(written.to_rows()) {
             assert!(
                 alike(row, &written),
                 "{what}, {}: the command is not the library:\n{row:?}\n{written:?}",

@@ -58,7 +58,7 @@ fn without_a_fit(mut row: FitRow, k: u64) -> FitRow {
 #[test]
 fn the_largest_page_stays_below_ten_megabytes() {
     let (fitter, spectra) = (fitter(), Spectra::open(desi("coadd-synth-505.fits.gz")).unwrap());
-    let rows = fitter.fit(&spectra).unwrap().rows().collect::<Vec<_>>();
+    let rows = fitter.fit(&spectra).unwrap().to_rows();
     let mut kept = Collector::new(&fitter.parameters());
     kept.request(&(0..MOST_REQUESTED).map(|k| (100 + 3 * k).to_string()).collect::<Vec<_>>());
     for copy in 0..ROWS / rows.len() as u64 {
