@@ -3,8 +3,8 @@
 // by their length (see docs/src/equations.md).
 //
 // One member an invocation. members, state (read-write), control (read-write), limits (spectra x 4 x PARAMETERS: lower,
-// upper, prior mean, prior weight). f32. Constants of the settings: MAX_ROUNDS, MAX_REJECTIONS, FTOL, XTOL, GTOL. Twin
-// of src/solver/round/step.rs.
+// upper, prior mean, prior weight). f32. Constants of the settings: MAX_ROUNDS, MAX_REJECTIONS, FTOL, XTOL, GTOL; of the
+// recording: EXPECTED_COST, which noise alone leaves. Twin of src/solver/round/step.rs.
 //@use math, members, state, packed, box, judge, secant
 
 fn lower_bound(slot: u32, parameter: u32) -> f32 {
@@ -91,11 +91,13 @@ fn stride(slot: u32) -> f32 {
 }
 
 // Multiplies the step by a factor, as far as no parameter moves by too much. What the step promises says nothing about
-// the next one then.
+// the next one then. Convergence is judged by the length that it has then.
 fn lengthen(slot: u32, factor: f32) {
     for (var p = 0u; p < parameter_count; p++) {
         delta[p] *= factor;
     }
+    reduction *= factor * factor;
+    step_length *= factor;
     shorten(slot);
     rescaled = true;
     taken_reduction = -taken_reduction;
@@ -109,8 +111,9 @@ fn finish(slot: u32) -> i32 {
     control[cell(FINISHING, slot)] = steps;
     let cost = accepted_cost(slot);
     let longer = reduction > SHRINKS * abs(state[at(PREDICTED_REDUCTION, slot)]);
+    let creeps = reduction > CREEPS * abs(state[at(PREDICTED_REDUCTION, slot)]);
     let factor = stride(slot);
-    if longer && factor > 1.0 && steps < FINISHING_STEPS {
+    if creeps && factor > 1.0 && steps < FINISHING_STEPS {
         lengthen(slot, factor);
         control[cell(MODE, slot)] = STRIDING;
         return RUNNING;
@@ -243,7 +246,8 @@ fn choose(slot: u32) -> i32 {
             return status;
         }
     }
-    let small_reduction = undamped && reduction <= FTOL * cost;
+    let least_reduction = FTOL * min(cost, EXPECTED_COST);
+    let small_reduction = undamped && reduction <= least_reduction;
     let small_step = undamped && step_length <= XTOL * (step_scale + XTOL);
     if small_reduction {
         return select(FTOL_STATUS, FTOL_XTOL_STATUS, small_step);
@@ -253,8 +257,9 @@ fn choose(slot: u32) -> i32 {
     }
     // a penalty would take its unknown share of the promise, what bends the cost changes from step to step, and the
     // promise of a step with other free parameters says nothing about this one
+    let few = control[cell(FINISHING, slot)] <= TRUSTED_STEPS;
     let plain = state[at(PENALTY, slot)] == 0.0 && !bent && !changed;
-    return set_trial(slot, undamped && plain && TRUSTS_STEPS && is_last(slot, FTOL * cost));
+    return set_trial(slot, TRUSTS_STEPS && few && undamped && plain && is_last(slot, least_reduction));
 }
 
 @compute @workgroup_size(64)

@@ -64,9 +64,10 @@ fn spectra(case: &Value) -> Spectra<'static> {
 }
 
 /// Holds a table to the reference. Of the case that judges the starts, llvmpipe ends a fit 0.0008 dex from a bound,
-/// 0.0005 above and 0.1 errors off.
+/// 0.0005 above and 0.1 errors off. Where a case is poor, f32 rounds the objective, so that parameters alone are judged.
 fn check(case: &Value, table: &FitTable, judges_parameters: bool) {
     assert_eq!(table.len(), items(&case["fits"]).count());
+    let is_poor = case["is_poor"].as_bool().unwrap();
     let (mut gap, mut offset) = (f64::NEG_INFINITY, 0f64);
     for (n, (row, expected)) in table.to_rows().into_iter().zip(items(&case["fits"])).enumerate() {
         let what = format!("{}, spectrum {n}: {} {}", case["name"], row.status_text, row.message);
@@ -75,9 +76,9 @@ fn check(case: &Value, table: &FitTable, judges_parameters: bool) {
         assert_eq!(row.continuum_terms, [rank as u32], "{what}");
         assert_eq!(row.dof, (index(&expected["unmasked"]) - 5 - rank) as i64, "{what}");
         let above = row.objective - number(&expected["objective"]);
-        assert!(above <= GAP, "{what}: {above} above the reference");
+        assert!(above <= GAP || is_poor, "{what}: {above} above the reference");
         gap = gap.max(above);
-        if above.abs() <= GAP && judges_parameters {
+        if is_poor || above.abs() <= GAP && judges_parameters {
             offset = offset.max(largest_offset(&row, expected));
             assert!(offset <= OFFSET, "{what}: {offset} errors off");
         }

@@ -70,6 +70,7 @@ fn step(context: &ShaderContext<'_>, recording: &Recording, settings: &Levenberg
     constants.unsigned("TRIANGLE", packed_length(recording.parameters.len()));
     constants.line(&format!("const TRUSTS_STEPS: bool = {};", recording.trusts_steps()));
     constants.float("FTOL", settings.ftol);
+    constants.float("EXPECTED_COST", recording.expected_chi2.unwrap_or(f64::from(f32::MAX)));
     constants.float("XTOL", settings.xtol);
     declare_step(constants, settings);
     declare_finishing(constants);

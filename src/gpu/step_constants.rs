@@ -3,9 +3,9 @@
 use crate::kernels::source::Constants;
 use crate::math::Real;
 use crate::solver::thresholds::{
-    AT_FACE, BENT, BEST_CONTRACTION, CLASSICAL, CLOSE, COLLAPSED, FAR_COSINE, FINISHING_DAMPING, FINISHING_RISE,
-    FINISHING_STEPS, LEAST_EDGE, LEGS, LONGEST_STRIDE, PARALLEL, PATIENCE, RESPREAD, SHRINKS, SLIGHT,
-    SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS, TRUSTED_STEP, UNDAMPED,
+    AT_FACE, BENT, BEST_CONTRACTION, CLASSICAL, CLOSE, COLLAPSED, CREEPS, FAR_COSINE, FINISHING_DAMPING,
+    FINISHING_RISE, FINISHING_STEPS, LEAST_EDGE, LEGS, LONGEST_STRIDE, PARALLEL, PATIENCE, RESPREAD, SHRINKS, SLIGHT,
+    SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS, TRUSTED_STEP, TRUSTED_STEPS, UNDAMPED,
 };
 use crate::solver::{LevenbergMarquardt, NelderMead};
 
@@ -33,6 +33,8 @@ pub(super) fn declare_finishing(constants: &mut Constants) {
     constants.float("FINISHING_RISE", FINISHING_RISE);
     constants.float("FAR_COSINE", FAR_COSINE);
     constants.float("SHRINKS", SHRINKS);
+    constants.float("CREEPS", CREEPS);
+    constants.signed("TRUSTED_STEPS", signed(TRUSTED_STEPS));
     constants.float("AT_FACE", AT_FACE);
     constants.float("PARALLEL", PARALLEL);
     constants.float("LONGEST_STRIDE", LONGEST_STRIDE);

@@ -41,7 +41,15 @@ impl SpectralObjective {
     ) -> SpectralObjective {
         let parameters = model.parameters.iter().map(|p| p.solver.clone()).collect();
         let marginalise = model.marginalise;
-        let mut recording = Recording { parameters, precision, values_only, marginalise, ..Recording::default() };
+        let pixels: usize = layout.iter().map(|arm| arm.pixels).sum();
+        let mut recording = Recording {
+            parameters,
+            precision,
+            values_only,
+            marginalise,
+            expected_chi2: Some(pixels as f64),
+            ..Recording::default()
+        };
         let hulls: Vec<HullRow> = model.arms.iter().flat_map(hulls).collect();
         let count = hulls.len();
         let buffer = (count > 0).then(|| recording.buffer("hull weights", Scope::Spectrum, Kind::Float, count));

@@ -12,6 +12,12 @@ pub const FINISHING_RISE: f64 = 1.1;
 pub const FAR_COSINE: f64 = 0.01;
 /// A finishing step must promise less than this share of the one before it.
 pub const SHRINKS: f64 = 0.8;
+/// Ratio of the predicted reductions of successive finishing steps above which they creep, if they are parallel: each is
+/// more than half as long as the one before it.
+pub const CREEPS: f64 = 0.25;
+/// Most finishing steps before a last step that is taken on trust. After more, one may have been lengthened, and the ratio
+/// of two reductions is then that of the parameters that do not creep.
+pub const TRUSTED_STEPS: u32 = 2;
 /// A step has met a bound if its end lies within this share of its length from it. Rounding leaves it not exactly
 /// there.
 pub const AT_FACE: f64 = 1e-5;

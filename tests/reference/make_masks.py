@@ -10,9 +10,11 @@ from fit_reference import DATA, Emulator, Library, Problem, chebyshev_basis, lev
 
 SPECTRA = 12
 PIXELS = 3741
-# name, basis, terms, masked ranges of pixels, [from, to, factor] of ivar
+# name, basis, terms, masked ranges of pixels, [from, to, factor] of ivar. Two spectra of each of the last three are far from
+# any model (chi2/dof 80 to 340), so that f32 rounds the objective by some 0.3: their parameters are judged.
 SCARCE = "all but 5 %, by default starts"
 STIFF = "both ends, 95 %, a constant continuum, by default starts"
+POOR = ["left 50 %, a constant continuum", "right 10 %, a constant continuum", "both ends, 10 %, a constant continuum"]
 CASES = [
     ("nothing", "rbf", 10, [], []),
     ("left 25 %", "rbf", 10, [[0, 935]], []),
@@ -28,7 +30,20 @@ CASES = [
     ("weights of 1e-12", "chebyshev", 10, [], [[1870, 3741, 1e-12]]),
     (SCARCE, "rbf", 10, [[0, 1496], [1683, 3740]], []),
     (STIFF, "chebyshev", 1, [[0, 1777], [1964, 3741]], []),
+    (POOR[0], "chebyshev", 1, [[0, 1870]], []),
+    (POOR[1], "chebyshev", 1, [[3367, 3741]], []),
+    (POOR[2], "chebyshev", 1, [[0, 187], [3554, 3741]], []),
 ]
+
+
+def polished(problem, fit):
+    """fits again from where a fit ended until nothing moves: where residuals are large, Gauss-Newton steps creep"""
+    for _ in range(40):
+        before = fit[0]
+        fit = levenberg_marquardt(problem, before)
+        if (np.abs(fit[0] - before) <= 1e-4 * fit[1]).all():
+            break
+    return fit
 
 
 def main():
@@ -38,7 +53,7 @@ def main():
     cases = []
     for name, basis, terms, masked, lowered in CASES:
         fits = []
-        for n in range(SPECTRA):
+        for n in range(2 if name in POOR else SPECTRA):
             mask, ivar = spectra["mask"][n].copy(), spectra["ivar"][n].astype(float)
             for start, end in masked:
                 mask[start:end] = True
@@ -47,13 +62,14 @@ def main():
             one = [spectra["wavelength"], spectra["flux"][n], ivar, mask]
             kind = rbf_basis if basis == "rbf" else chebyshev_basis
             problem = Problem(emulator, *one, basis=kind, terms=terms)
-            starts = [np.insert(truth["parameters"][n], 1, 0.0)] + library.starts(*one, 4)
+            starts = [np.insert(truth["parameters"][n], 1, 0.0)] + library.starts(*one, 24 if name in POOR else 4)
             found = [levenberg_marquardt(problem, start) for start in starts]
-            p, errors, objective, _ = min(found, key=lambda fit: fit[2])
+            best = min(found, key=lambda fit: fit[2])
+            p, errors, objective, _ = polished(problem, best) if name in POOR else best
             free = [0, 2, 3, 4, 5]
             fits.append({"objective": objective, "rank": problem.rank, "unmasked": int(problem.good.sum()),
                          "parameters": p[free].tolist(), "errors": errors[free].tolist()})
-        cases.append({"name": name, "basis": basis, "terms": terms, "starts": None if name in (SCARCE, STIFF) else 4,
+        cases.append({"name": name, "basis": basis, "terms": terms, "starts": None if name in (SCARCE, STIFF, *POOR) else 4, "is_poor": name in POOR,
                       "masked": masked, "lowered": lowered, "fits": fits})
     made = {"versions": f"numpy {np.__version__}, scipy {scipy.__version__}", "cases": cases}
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "masks.json"), "w") as file:

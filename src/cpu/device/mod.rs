@@ -223,10 +223,12 @@ impl<R: Real> CpuPopulation<R> {
     fn step(&self, members: &mut [Member], settings: &LevenbergMarquardt) {
         self.evaluate(members.iter_mut().collect());
         let (begin, count) = (self.begin(), members.len());
-        let (cost_error, trusts_last_step) = (R::COST_NOISE, self.inputs.recording.trusts_steps());
+        let recording = &self.inputs.recording;
+        let (cost_error, trusts_last_step) = (R::COST_NOISE, recording.trusts_steps());
+        let expected_cost = recording.expected_chi2.unwrap_or(f64::INFINITY);
         for member in members {
             let bounds = self.inputs.bounds(member.spectrum);
-            step::step(member, &Rules { bounds, settings, cost_error, trusts_last_step });
+            step::step(member, &Rules { bounds, settings, cost_error, expected_cost, trusts_last_step });
         }
         self.moved(count, begin);
     }

@@ -16,7 +16,7 @@ pub struct Step {
     pub delta: Vec<f64>,
     /// The step has another length than it was solved for, so that its promise says nothing about the next step.
     pub is_rescaled: bool,
-    /// 2 gᵀδ − δᵀ(A + S)δ before, and after it was shortened.
+    /// 2 gᵀδ − δᵀ(A + S)δ before, and after it was shortened. For a lengthened step, δᵀAδ and what it promised before.
     pub predicted_reduction: f64,
     pub taken_reduction: f64,
     /// ‖√diag(A) δ‖, before, and ‖√diag(A) θ‖ over the parameters that moved.
@@ -32,9 +32,12 @@ impl Step {
         self.predicted_reduction <= share * cost || self.length <= settings.xtol * (self.scale + settings.xtol)
     }
 
-    /// Multiplies the step by a factor above 1, so that its promise says nothing about the next step.
+    /// Multiplies the step by a factor above 1, so that its promise says nothing about the next step. Convergence is
+    /// judged by the length that it has then, in the metric A.
     pub fn lengthen(&mut self, factor: f64) {
         self.delta.iter_mut().for_each(|delta| *delta *= factor);
+        self.predicted_reduction *= factor * factor;
+        self.length *= factor;
         self.is_rescaled = true;
     }
 
