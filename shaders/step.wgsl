@@ -3,8 +3,8 @@
 // by their length (see docs/src/equations.md).
 //
 // One member an invocation. members, state (read-write), control (read-write), limits (spectra x 4 x PARAMETERS: lower,
-// upper, prior mean, prior weight). f32. Constants of the settings: MAX_ROUNDS, MAX_REJECTIONS, FTOL, XTOL, GTOL; of the
-// recording: EXPECTED_COST, which noise alone leaves. Twin of src/solver/round/step.rs.
+// upper, prior mean, prior weight). f32. Constants of the settings: MAX_ROUNDS, MAX_REJECTIONS, FTOL, XTOL, GTOL; of
+// the recording: LARGEST_COST, which a higher cost counts as. Twin of src/solver/round/step.rs.
 //@use math, members, state, packed, box, judge, secant
 
 fn lower_bound(slot: u32, parameter: u32) -> f32 {
@@ -15,10 +15,8 @@ fn upper_bound(slot: u32, parameter: u32) -> f32 {
     return limits[(spectrum_of(slot) * 4u + 1u) * PARAMETERS + parameter];
 }
 
-// Accepts a lengthened finishing step that has not raised the cost and does not lead beyond the minimum. The steps
-// after it are finishing steps again.
+// Accepts a lengthened finishing step that has not raised the cost and does not lead beyond the minimum.
 fn judge_stride(slot: u32, is_low: bool) {
-    control[cell(MODE, slot)] = FINISHING_MODE;
     if is_low && !turns_back(slot) {
         control[cell(REJECTIONS, slot)] = 0;
         accept(slot);
@@ -105,12 +103,13 @@ fn lengthen(slot: u32, factor: f32) {
 
 // The finishing steps: the status when their length no longer shrinks (what is left is rounding), or RUNNING. The step
 // that was too long is taken back if it raised the cost; if it lowered that by more than rounding, the search goes on.
-// Where steps creep, the next one is lengthened instead.
-fn finish(slot: u32) -> i32 {
+// Where steps creep, the next one is lengthened instead. The step after a lengthened one may be longer than that would
+// have been by itself, and says nothing yet.
+fn finish(slot: u32, has_strode: bool) -> i32 {
     let steps = control[cell(FINISHING, slot)] + 1;
     control[cell(FINISHING, slot)] = steps;
     let cost = accepted_cost(slot);
-    let longer = reduction > SHRINKS * abs(state[at(PREDICTED_REDUCTION, slot)]);
+    let longer = !has_strode && reduction > SHRINKS * abs(state[at(PREDICTED_REDUCTION, slot)]);
     let creeps = reduction > CREEPS * abs(state[at(PREDICTED_REDUCTION, slot)]);
     let factor = stride(slot);
     if creeps && factor > 1.0 && steps < FINISHING_STEPS {
@@ -210,6 +209,10 @@ fn choose(slot: u32) -> i32 {
     if control[cell(REJECTIONS, slot)] > MAX_REJECTIONS {
         return STALLED;
     }
+    let has_strode = control[cell(MODE, slot)] == STRIDING;
+    if has_strode {
+        control[cell(MODE, slot)] = FINISHING_MODE;
+    }
     let finishing = control[cell(MODE, slot)] == FINISHING_MODE;
     let changed = changed_face(slot);
     let bent = set_secant(slot);
@@ -241,12 +244,12 @@ fn choose(slot: u32) -> i32 {
         state[at(DAMPING, slot)] = FINISHING_DAMPING;
     }
     if finishing {
-        let status = finish(slot);
+        let status = finish(slot, has_strode);
         if status != RUNNING {
             return status;
         }
     }
-    let least_reduction = FTOL * min(cost, EXPECTED_COST);
+    let least_reduction = FTOL * min(cost, LARGEST_COST);
     let small_reduction = undamped && reduction <= least_reduction;
     let small_step = undamped && step_length <= XTOL * (step_scale + XTOL);
     if small_reduction {
@@ -257,9 +260,9 @@ fn choose(slot: u32) -> i32 {
     }
     // a penalty would take its unknown share of the promise, what bends the cost changes from step to step, and the
     // promise of a step with other free parameters says nothing about this one
-    let few = control[cell(FINISHING, slot)] <= TRUSTED_STEPS;
+    let is_near = cost / TRUSTED_COST <= LARGEST_COST && control[cell(FINISHING, slot)] <= TRUSTED_STEPS;
     let plain = state[at(PENALTY, slot)] == 0.0 && !bent && !changed;
-    return set_trial(slot, TRUSTS_STEPS && few && undamped && plain && is_last(slot, least_reduction));
+    return set_trial(slot, TRUSTS_STEPS && is_near && undamped && plain && is_last(slot, least_reduction));
 }
 
 @compute @workgroup_size(64)

@@ -239,3 +239,26 @@ fn rvs_warn(path: &std::path::Path, fitter: &SpectralFitter, (spectra, rows): (&
     let BinaryColumnData::Long(warnings) = read_binary_column(&bytes, hdu, place).unwrap() else { panic!("not long") };
     warnings
 }
+
+/// What a model leaves out is not masked: of the demo's 4,002 to 5,498 Å, an arm from 4,002 to 4,600 Å takes 40 %.
+#[test]
+fn pixels_outside_the_range_of_an_arm_are_not_masked() {
+    let of_arm = |arm: Arm| {
+        let builder = SpectralModel::builder().velocity(-1000.0..=1000.0).continuum(Continuum::rbf(4)).add_arm(arm);
+        fitter(builder.build().unwrap(), &Device::cpu())
+    };
+    let whole = || of_arm(Arm::new("b", emulator()));
+    let narrow = || of_arm(Arm::new("b", emulator()).range(4002.0..=4600.0));
+    let is_flagged = |fitter: SpectralFitter, masked: f64| {
+        let mut spectra = demo();
+        let arm = &mut spectra.arms[0];
+        let end = (masked * arm.pixels as f64) as usize;
+        (0..spectra.ids.len()).for_each(|n| arm.mask.to_mut()[n * arm.pixels..][..end].fill(true));
+        let table = fitter.fit(&spectra).unwrap();
+        let flagged = table.flags().iter().filter(|flags| flags.contains(Flags::MANY_MASKED)).count();
+        assert!(flagged == 0 || flagged == table.len(), "{flagged}");
+        flagged > 0
+    };
+    assert!(!is_flagged(whole(), 0.4) && is_flagged(whole(), 0.6));
+    assert!(!is_flagged(narrow(), 0.0) && !is_flagged(narrow(), 0.15) && is_flagged(narrow(), 0.25));
+}

@@ -64,7 +64,7 @@ fn spectra(case: &Value) -> Spectra<'static> {
 }
 
 /// Holds a table to the reference. Of the case that judges the starts, llvmpipe ends a fit 0.0008 dex from a bound,
-/// 0.0005 above and 0.1 errors off. Where a case is poor, f32 rounds the objective, so that parameters alone are judged.
+/// 0.0005 above and 0.1 errors off. The poor cases are far from any model, so that f32 rounds their objectives by more.
 fn check(case: &Value, table: &FitTable, judges_parameters: bool) {
     assert_eq!(table.len(), items(&case["fits"]).count());
     let is_poor = case["is_poor"].as_bool().unwrap();
@@ -76,7 +76,8 @@ fn check(case: &Value, table: &FitTable, judges_parameters: bool) {
         assert_eq!(row.continuum_terms, [rank as u32], "{what}");
         assert_eq!(row.dof, (index(&expected["unmasked"]) - 5 - rank) as i64, "{what}");
         let above = row.objective - number(&expected["objective"]);
-        assert!(above <= GAP || is_poor, "{what}: {above} above the reference");
+        let rounding = if is_poor { 1e-6 * number(&expected["objective"]) } else { 0.0 };
+        assert!(above <= GAP.max(rounding), "{what}: {above} above the reference");
         gap = gap.max(above);
         if is_poor || above.abs() <= GAP && judges_parameters {
             offset = offset.max(largest_offset(&row, expected));
@@ -86,11 +87,10 @@ fn check(case: &Value, table: &FitTable, judges_parameters: bool) {
     println!("{}: objective at most {gap:.4} above, parameters {offset:.4} errors off", case["name"]);
 }
 
-/// Returns the largest offset, in errors, of the parameters that have an error.
+/// Returns the largest offset of the parameters, in errors of the reference, which has one at bounds, too.
 fn largest_offset(row: &FitRow, expected: &Value) -> f64 {
     let pairs = row.parameters.iter().zip(items(&expected["parameters"])).zip(items(&expected["errors"]));
-    let all = pairs.zip(&row.errors).filter(|(_, error)| error.is_finite());
-    all.map(|(((x, y), error), _)| (x - number(y)).abs() / number(error)).fold(0.0, f64::max)
+    pairs.map(|((x, y), error)| (x - number(y)).abs() / number(error)).fold(0.0, f64::max)
 }
 
 #[test]

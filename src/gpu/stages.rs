@@ -12,6 +12,7 @@ use crate::math::Real;
 use crate::math::triangle::packed_length;
 use crate::recording::Recording;
 use crate::solver::simplex::LANES;
+use crate::solver::thresholds::largest_cost;
 use crate::solver::{LevenbergMarquardt, Method, NelderMead};
 
 /// Returns the shaders of a round: one for each group of stages, `step` and `halve` or `simplex`, and `compact`.
@@ -70,7 +71,7 @@ fn step(context: &ShaderContext<'_>, recording: &Recording, settings: &Levenberg
     constants.unsigned("TRIANGLE", packed_length(recording.parameters.len()));
     constants.line(&format!("const TRUSTS_STEPS: bool = {};", recording.trusts_steps()));
     constants.float("FTOL", settings.ftol);
-    constants.float("EXPECTED_COST", recording.expected_chi2.unwrap_or(f64::from(f32::MAX)));
+    constants.float("LARGEST_COST", largest_cost(recording.is_in_units_of_noise).min(f64::from(f32::MAX)));
     constants.float("XTOL", settings.xtol);
     declare_step(constants, settings);
     declare_finishing(constants);

@@ -5,7 +5,7 @@ use crate::math::Real;
 use crate::solver::thresholds::{
     AT_FACE, BENT, BEST_CONTRACTION, CLASSICAL, CLOSE, COLLAPSED, CREEPS, FAR_COSINE, FINISHING_DAMPING,
     FINISHING_RISE, FINISHING_STEPS, LEAST_EDGE, LEGS, LONGEST_STRIDE, PARALLEL, PATIENCE, RESPREAD, SHRINKS, SLIGHT,
-    SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS, TRUSTED_STEP, TRUSTED_STEPS, UNDAMPED,
+    SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS, TRUSTED_COST, TRUSTED_STEP, TRUSTED_STEPS, UNDAMPED,
 };
 use crate::solver::{LevenbergMarquardt, NelderMead};
 
@@ -34,6 +34,7 @@ pub(super) fn declare_finishing(constants: &mut Constants) {
     constants.float("FAR_COSINE", FAR_COSINE);
     constants.float("SHRINKS", SHRINKS);
     constants.float("CREEPS", CREEPS);
+    constants.float("TRUSTED_COST", TRUSTED_COST);
     constants.signed("TRUSTED_STEPS", signed(TRUSTED_STEPS));
     constants.float("AT_FACE", AT_FACE);
     constants.float("PARALLEL", PARALLEL);

@@ -41,13 +41,12 @@ impl SpectralObjective {
     ) -> SpectralObjective {
         let parameters = model.parameters.iter().map(|p| p.solver.clone()).collect();
         let marginalise = model.marginalise;
-        let pixels: usize = layout.iter().map(|arm| arm.pixels).sum();
         let mut recording = Recording {
             parameters,
             precision,
             values_only,
             marginalise,
-            expected_chi2: Some(pixels as f64),
+            is_in_units_of_noise: precision != Precision::Mixed,
             ..Recording::default()
         };
         let hulls: Vec<HullRow> = model.arms.iter().flat_map(hulls).collect();

@@ -45,8 +45,9 @@ pub struct Recording {
     /// Degrees of freedom, points − parameters, if the rows' noise is not known. A simplex's `fatol` is then in units
     /// of χ² over this.
     pub dof: Option<f64>,
-    /// χ² that the rows' noise alone leaves, if the noise is known: the number of points. A higher cost loosens no `ftol`.
-    pub expected_chi2: Option<f64>,
+    /// True for spectra in f32 and f64: χ² is in units of the noise, and the rows are exact enough for a high cost not
+    /// to loosen `ftol`.
+    pub is_in_units_of_noise: bool,
     pub buffers: Vec<Buffer>,
     pub stages: Vec<Stage>,
     /// Data that its populations share.

@@ -18,8 +18,8 @@ pub const MOST_STARTS: usize = 64;
 pub struct LevenbergMarquardt {
     /// Linearisations a member may use.
     pub max_rounds: u32,
-    /// Converged when the predicted reduction of the cost is at most `ftol` × cost. For spectra, whose noise is known, a
-    /// cost above the number of pixels counts as that number.
+    /// Converged when the predicted reduction of the cost is at most `ftol` × cost. For spectra a cost above 10⁴ counts
+    /// as 10⁴.
     pub ftol: f64,
     /// Converged when the scaled step is at most `xtol` × (scaled parameters + `xtol`).
     pub xtol: f64,

@@ -12,11 +12,23 @@ pub const FINISHING_RISE: f64 = 1.1;
 pub const FAR_COSINE: f64 = 0.01;
 /// A finishing step must promise less than this share of the one before it.
 pub const SHRINKS: f64 = 0.8;
-/// Ratio of the predicted reductions of successive finishing steps above which they creep, if they are parallel: each is
-/// more than half as long as the one before it.
+/// Cost that a cost above it counts as where its unit is the noise. A model far from the data has a high cost, which
+/// says nothing about how well a minimum is to be met: 10⁻⁹ of 10⁴ moves parameters by 0.003 of their errors.
+pub const LARGE_COST: f64 = 1e4;
+/// Multiple of it above which no last step is taken on trust: where residuals are large, the slowest parameter hides
+/// behind the others.
+pub const TRUSTED_COST: f64 = 10.0;
+
+/// Returns what a higher cost counts as where `ftol` is a share of it: infinite if the cost's unit is not the noise.
+pub const fn largest_cost(is_in_units_of_noise: bool) -> f64 {
+    if is_in_units_of_noise { LARGE_COST } else { f64::INFINITY }
+}
+
+/// Ratio of the predicted reductions of successive finishing steps above which they creep, if they are parallel: each
+/// is more than half as long as the one before it.
 pub const CREEPS: f64 = 0.25;
-/// Most finishing steps before a last step that is taken on trust. After more, one may have been lengthened, and the ratio
-/// of two reductions is then that of the parameters that do not creep.
+/// After more finishing steps than this no last step is taken on trust: one of them may have been lengthened, and the
+/// ratio of two reductions is then that of the parameters that do not creep.
 pub const TRUSTED_STEPS: u32 = 2;
 /// A step has met a bound if its end lies within this share of its length from it. Rounding leaves it not exactly
 /// there.

@@ -1,7 +1,8 @@
 """Makes masks.json, which tests/masks.rs expects: python3 make_masks.py
 
-Some of the demo's spectra with parts of them masked, or their weights lowered, and the lowest objective that the reference
-reaches from the truth and from four starts of its own library, with the parameters and errors there.
+Some of the demo's spectra with parts of them masked, or their weights lowered, and the lowest objective that the
+reference reaches from the truth and from starts of its own library (four; 24 for the poor cases), with the parameters and errors
+there.
 """
 import json, os
 import numpy as np
@@ -10,11 +11,11 @@ from fit_reference import DATA, Emulator, Library, Problem, chebyshev_basis, lev
 
 SPECTRA = 12
 PIXELS = 3741
-# name, basis, terms, masked ranges of pixels, [from, to, factor] of ivar. Two spectra of each of the last three are far from
-# any model (chi2/dof 80 to 340), so that f32 rounds the objective by some 0.3: their parameters are judged.
+# name, basis, terms, masked ranges of pixels, [from, to, factor] of ivar. The last three are poor: two spectra far from
+# any model (chi2/dof 80 to 340), so that f32 rounds their objectives by some 0.3, and Gauss-Newton steps creep.
 SCARCE = "all but 5 %, by default starts"
 STIFF = "both ends, 95 %, a constant continuum, by default starts"
-POOR = ["left 50 %, a constant continuum", "right 10 %, a constant continuum", "both ends, 10 %, a constant continuum"]
+POOR = [f"{where}, a constant continuum" for where in ("left 50 %", "right 10 %", "both ends, 10 %")]
 CASES = [
     ("nothing", "rbf", 10, [], []),
     ("left 25 %", "rbf", 10, [[0, 935]], []),
@@ -69,8 +70,8 @@ def main():
             free = [0, 2, 3, 4, 5]
             fits.append({"objective": objective, "rank": problem.rank, "unmasked": int(problem.good.sum()),
                          "parameters": p[free].tolist(), "errors": errors[free].tolist()})
-        cases.append({"name": name, "basis": basis, "terms": terms, "starts": None if name in (SCARCE, STIFF, *POOR) else 4, "is_poor": name in POOR,
-                      "masked": masked, "lowered": lowered, "fits": fits})
+        starts = None if name in (SCARCE, STIFF, *POOR) else 4
+        cases.append({"name": name, "basis": basis, "terms": terms, "starts": starts, "is_poor": name in POOR, "masked": masked, "lowered": lowered, "fits": fits})
     made = {"versions": f"numpy {np.__version__}, scipy {scipy.__version__}", "cases": cases}
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "masks.json"), "w") as file:
         json.dump(made, file, indent=0)

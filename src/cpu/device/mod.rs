@@ -29,6 +29,7 @@ use crate::solver::round::compact::compact;
 use crate::solver::round::step::Rules;
 use crate::solver::round::{halve, step};
 use crate::solver::simplex::{FirstSimplex, LANES, Simplex};
+use crate::solver::thresholds::largest_cost;
 use crate::solver::whole::{Whole, WholeFits};
 use crate::solver::{LevenbergMarquardt, Method, Places};
 use block::Block;
@@ -225,10 +226,10 @@ impl<R: Real> CpuPopulation<R> {
         let (begin, count) = (self.begin(), members.len());
         let recording = &self.inputs.recording;
         let (cost_error, trusts_last_step) = (R::COST_NOISE, recording.trusts_steps());
-        let expected_cost = recording.expected_chi2.unwrap_or(f64::INFINITY);
+        let largest_cost = largest_cost(recording.is_in_units_of_noise);
         for member in members {
             let bounds = self.inputs.bounds(member.spectrum);
-            step::step(member, &Rules { bounds, settings, cost_error, expected_cost, trusts_last_step });
+            step::step(member, &Rules { bounds, settings, cost_error, largest_cost, trusts_last_step });
         }
         self.moved(count, begin);
     }

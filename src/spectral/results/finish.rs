@@ -153,7 +153,7 @@ impl Finish<'_> {
     /// hulls.
     fn set_flags(&self, row: &mut FitRow, prepared: &Prepared, limits: &[Limits]) {
         let is_improbable = |tail: Tail| row.dof > 0 && chi2_tail_is_below(IMPROBABLE, tail, row.chi2, row.dof as f64);
-        let masked = 1.0 - prepared.unmasked as f64 / prepared.pixels.max(1) as f64;
+        let masked = 1.0 - prepared.unmasked as f64 / prepared.in_range.max(1) as f64;
         let without_rotation = self.vsini_at_lower_bound(row, limits);
         let extrapolates = self.model.arms.iter().any(|arm| {
             let labels: Vec<f64> = arm.inputs.iter().map(|input| input.source.value(|p| row.parameters[p])).collect();

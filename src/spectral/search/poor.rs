@@ -19,7 +19,7 @@ use crate::spectral::search::waiting::PassOutcomes;
 
 /// χ²/dof above which a spectrum has more starts. Surveys whose errors are two or three times too small stay below.
 const LARGE: f64 = 20.0;
-/// The same where more than half of the pixels are masked: few pixels show little of a misfit.
+/// The same where more than half of the pixels in the arms' ranges are masked: few pixels show little of a misfit.
 const LARGE_OF_FEW: f64 = 5.0;
 /// Maximum number of further starts. Spectra that had as many have no more.
 const MORE: usize = 16;
@@ -48,9 +48,9 @@ impl Passes {
 fn is_poor(ready: &ReadySpectrum, outcomes: &[Outcome], marginalise: bool) -> bool {
     let Some(lowest) = winner(outcomes, marginalise).map(|lowest| &outcomes[lowest]) else { return false };
     let free = ready.limits.iter().filter(|limits| !limits.is_held()).count();
-    let (unmasked, pixels) = (ready.prepared.unmasked, ready.prepared.pixels);
+    let (unmasked, in_range) = (ready.prepared.unmasked, ready.prepared.in_range);
     let dof = unmasked.saturating_sub(ready.prepared.rank + free) as f64;
-    let large = if 2 * unmasked < pixels { LARGE_OF_FEW } else { LARGE };
+    let large = if 2 * unmasked < in_range { LARGE_OF_FEW } else { LARGE };
     let is_success = lowest.status.is_some_and(Status::is_success);
     ready.may_add_starts && ready.starts.len() < MORE && is_success && lowest.chi2 > large * dof
 }

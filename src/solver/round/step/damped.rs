@@ -9,14 +9,15 @@ use crate::solver::member::{Member, Phase, Promise};
 use crate::solver::thresholds::{LEGS, SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS};
 use crate::solver::{Bounds, LevenbergMarquardt};
 
-/// A step from the accepted point and what it promises. Convergence is judged by the step as it was solved for, its
-/// trial by what it promises after it was shortened.
+/// A step from the accepted point and what it promises. Convergence is judged by the step as it was solved for, or
+/// lengthened, its trial by what it promises after it was shortened.
 pub struct Step {
     /// Shortened where it was too long, or lengthened where steps creep.
     pub delta: Vec<f64>,
     /// The step has another length than it was solved for, so that its promise says nothing about the next step.
     pub is_rescaled: bool,
-    /// 2 gᵀδ − δᵀ(A + S)δ before, and after it was shortened. For a lengthened step, δᵀAδ and what it promised before.
+    /// 2 gᵀδ − δᵀ(A + S)δ before, and after it was shortened. For a lengthened step, δᵀ(A + S)δ, and what it promised
+    /// before.
     pub predicted_reduction: f64,
     pub taken_reduction: f64,
     /// ‖√diag(A) δ‖, before, and ‖√diag(A) θ‖ over the parameters that moved.
@@ -32,10 +33,10 @@ impl Step {
         self.predicted_reduction <= share * cost || self.length <= settings.xtol * (self.scale + settings.xtol)
     }
 
-    /// Multiplies the step by a factor above 1, so that its promise says nothing about the next step. Convergence is
-    /// judged by the length that it has then, in the metric A.
-    pub fn lengthen(&mut self, factor: f64) {
-        self.delta.iter_mut().for_each(|delta| *delta *= factor);
+    /// Multiplies the step by a factor above 1, and by `longest` at most, so that its promise says nothing about the
+    /// next step. Convergence is judged by the length that it has before `longest` counts.
+    pub fn lengthen(&mut self, factor: f64, longest: f64) {
+        self.delta.iter_mut().for_each(|delta| *delta *= factor.min(longest));
         self.predicted_reduction *= factor * factor;
         self.length *= factor;
         self.is_rescaled = true;

@@ -136,13 +136,8 @@ mod tests {
         };
         let (mut on_faces, settings) = (0, LevenbergMarquardt { largest_step: f64::INFINITY, ..Default::default() });
         let bounds = Bounds { lower: &[-1.0; COUNT], upper: &[1.0; COUNT] };
-        let rules = Rules {
-            bounds,
-            settings: &settings,
-            cost_error: 0.0,
-            expected_cost: f64::INFINITY,
-            trusts_last_step: true,
-        };
+        let rules =
+            Rules { bounds, settings: &settings, cost_error: 0.0, largest_cost: f64::INFINITY, trusts_last_step: true };
         for n in 0..300 {
             let mut member = member(&mut random);
             let step = solve(&mut member, &[0.0; COUNT], &rules).unwrap();

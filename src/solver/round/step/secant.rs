@@ -76,7 +76,7 @@ mod tests {
 
     /// Rules without bounds that matter.
     fn rules(settings: &LevenbergMarquardt) -> Rules<'_> {
-        Rules { bounds: WIDE_OPEN, settings, cost_error: 1e-6, expected_cost: f64::INFINITY, trusts_last_step: true }
+        Rules { bounds: WIDE_OPEN, settings, cost_error: 1e-6, largest_cost: f64::INFINITY, trusts_last_step: true }
     }
 
     /// (A + `share` S) δ

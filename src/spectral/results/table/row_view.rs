@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Serialize, Serializer};
+
 use super::FitTable;
 use crate::flag::Flags;
 use crate::solver::Status;
@@ -9,7 +11,8 @@ use crate::spectral::results::moments::VelocityPosterior;
 use crate::spectral::results::row::{FitRow, Id};
 
 /// One row of a [`FitTable`]. It borrows the table and copies nothing; [`to_row`](RowView::to_row) makes a copy that
-/// stands alone. What the values mean is said at the fields of [`FitRow`] that have their names.
+/// stands alone, and is what is compared, serialised and shown by `Debug`. What the values mean is said at the fields
+/// of [`FitRow`] that have their names.
 ///
 /// ```no_run
 /// # let table = popfit::FitTable::default();
@@ -81,12 +84,19 @@ impl<'a> RowView<'a> {
 
     /// Returns the value of a free parameter in its physical unit; `None` if there is none of this name.
     pub fn value(&self, parameter: &str) -> Option<f64> {
-        self.table.values.get(self.table.place(parameter)?).map(|column| column[self.index])
+        let place = self.table.place(parameter)?;
+        Some(self.table.values[place][self.index])
     }
 
     /// Returns the standard error of a free parameter; `None` if there is none of this name.
     pub fn error(&self, parameter: &str) -> Option<f64> {
-        self.table.errors.get(self.table.place(parameter)?).map(|column| column[self.index])
+        self.table.errors(parameter).map(|column| column[self.index])
+    }
+
+    /// Returns the standard error of a free parameter with all bounds released; `None` if there is none of this name,
+    /// or if no row of the table has one.
+    pub fn released_error(&self, parameter: &str) -> Option<f64> {
+        self.table.released_errors(parameter).map(|column| column[self.index])
     }
 
     /// Returns the values of the free parameters, in the order of [`FitTable::names`].
@@ -140,7 +150,8 @@ impl<'a> RowView<'a> {
         self.table.posteriors[self.index]
     }
 
-    /// Returns a copy of the row that stands alone.
+    /// Returns a copy of the row that stands alone. If other rows have released errors and this one has none, they are
+    /// NaN.
     pub fn to_row(self) -> FitRow {
         FitRow {
             id: self.id().clone(),
@@ -168,6 +179,24 @@ impl<'a> RowView<'a> {
     }
 }
 
+impl PartialEq for RowView<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_row() == other.to_row()
+    }
+}
+
+impl Serialize for RowView<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.to_row().serialize(serializer)
+    }
+}
+
+impl From<RowView<'_>> for FitRow {
+    fn from(row: RowView<'_>) -> FitRow {
+        row.to_row()
+    }
+}
+
 impl fmt::Debug for RowView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.to_row().fmt(f)
@@ -183,13 +212,13 @@ fn across(columns: &[Vec<f64>], index: usize) -> impl ExactSizeIterator<Item = f
 mod tests {
     use super::*;
 
-    /// A row whose every field has a value of its own.
+    /// A row whose every field has another value than those of the other rows.
     fn row(k: u32) -> FitRow {
         let x = f64::from(k);
         FitRow {
             file: format!("{k}.npz").into(),
             row: u64::from(k) + 7,
-            status: Status::Ftol,
+            status: [Status::Ftol, Status::Xtol, Status::Stalled][k as usize],
             status_text: format!("text {k}"),
             message: format!("message {k}"),
             rounds: k + 1,
@@ -201,9 +230,9 @@ mod tests {
             errors: vec![x + 2.0, x + 3.0],
             released_errors: vec![x + 4.0, x + 5.0],
             at_bound: k + 3,
-            flags: Flags::AT_BOUND,
+            flags: [Flags::AT_BOUND, Flags::LOW_SN, Flags::empty()][k as usize],
             start: Some(k),
-            continuum_terms: vec![k, 9],
+            continuum_terms: vec![k, k + 9],
             n_starts_agree: k + 4,
             correlations: vec![-x],
             ..FitRow::new(format!("id {k}"), 2)
@@ -217,11 +246,21 @@ mod tests {
         assert_eq!(table.to_rows(), rows);
         let view = table.row(2);
         assert_eq!(view.to_row(), rows[2]);
+        assert!(view == table.row(2) && view != table.row(1) && FitRow::from(view) == rows[2]);
+        assert_eq!(serde_json::to_string(&view).unwrap(), serde_json::to_string(&rows[2]).unwrap());
         assert_eq!((view.value("teff"), view.error("teff"), view.value("logg")), (Some(3.0), Some(5.0), None));
         assert!(std::ptr::eq(view.message(), table.messages()[2].as_str()) && std::ptr::eq(view.id(), &table.ids()[2]));
         // its strings live as long as the table, not only as long as the view
         let texts: Vec<&str> = table.rows().map(|row| row.status_text()).collect();
         assert_eq!(texts, ["text 0", "text 1", "text 2"]);
+    }
+
+    #[test]
+    fn rows_without_released_errors_beside_others_have_nan() {
+        let rows = [FitRow { released_errors: Vec::new(), ..row(0) }, row(1)];
+        let table = FitTable::from_rows(vec!["velocity".into(), "teff".into()], &rows).unwrap();
+        assert!(table.row(0).released_error("teff").unwrap().is_nan());
+        assert_eq!((table.row(1).released_error("teff"), table.row(1).released_error("logg")), (Some(6.0), None));
     }
 
     #[test]
