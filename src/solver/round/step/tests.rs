@@ -1,0 +1,96 @@
+//! Tests of the step's rules: trust, lengthened steps, costs far above the noise.
+
+use super::*;
+use crate::buffers::Sums;
+
+fn rules<'a>(bounds: Bounds<'a>, settings: &'a LevenbergMarquardt, cost_error: f64) -> Rules<'a> {
+    Rules { bounds, settings, cost_error, largest_cost: f64::INFINITY, trusts_last_step: true }
+}
+
+/// Judges a step of parameter 1 from `before` to its bound, 1, and returns the status. The step promised 800 and
+/// gained that, and the next one promises 0.36 of a cost of 6.5e5.
+fn status_after_step_from(before: f64) -> Option<Status> {
+    let sums = |chi2: f64, slope: f64| Sums {
+        chi2,
+        penalty: 0.0,
+        ln_det: 0.0,
+        gradient: vec![slope, 30.0],
+        normal_matrix: vec![1.0, 0.0, 1.0],
+    };
+    let mut member = Member::new(0, 0, &[0.0, before], 1e-12);
+    (member.rounds, member.promise) = (2, Promise::Whole(800.0));
+    member.sums = sums(6.508e5, 20.0);
+    (member.trial, member.trial_sums) = (vec![0.0, 1.0], sums(6.5e5, 0.6));
+    let bounds = Bounds { lower: &[-9.0; 2], upper: &[9.0, 1.0] };
+    let settings = &LevenbergMarquardt::default();
+    step(&mut member, &rules(bounds, settings, 1e-6));
+    member.status
+}
+
+/// The ratio of two promises says nothing of the next one if a parameter has met its bound in between.
+#[test]
+fn no_last_step_is_taken_on_trust_after_one_that_met_a_bound() {
+    assert_eq!(status_after_step_from(1.0), Some(Status::Ftol));
+    assert_eq!(status_after_step_from(0.5), None);
+}
+
+/// A lengthened step that raises the cost is taken back, and a plain one is tried instead.
+#[test]
+fn strides_never_raise_the_cost() {
+    let sums = |chi2: f64| Sums {
+        chi2,
+        penalty: 0.0,
+        ln_det: 0.0,
+        gradient: vec![0.3, 0.0],
+        normal_matrix: vec![1.0, 0.0, 1.0],
+    };
+    for rise in [0.9, 100.0, f64::NAN] {
+        let mut member = Member::new(0, 0, &[0.0; 2], 1e-12);
+        (member.rounds, member.phase, member.promise) = (5, Phase::Striding, Promise::Rescaled(0.09));
+        (member.sums, member.finishing_steps) = (sums(6.5e5), 3);
+        (member.trial, member.trial_sums) = (vec![9.0, 0.0], sums(6.5e5 + rise));
+        let bounds = Bounds { lower: &[-9.0; 2], upper: &[9.0; 2] };
+        let settings = &LevenbergMarquardt::default();
+        step(&mut member, &rules(bounds, settings, 1e-6));
+        assert!(member.status.is_none() && member.parameters == [0.0; 2], "{rise}: {member:?}");
+        assert!(member.phase == Phase::Finishing && (member.trial[0] - 0.3).abs() < 1e-3, "{rise}: {member:?}");
+    }
+}
+
+/// Fits cost = (1 − x)² + (height − x² / 400)² from x = 0.
+fn fit_between_two_residuals(height: f64, largest_cost: f64) -> Member {
+    let mut member = Member::new(0, 0, &[0.0], 1e-3);
+    while member.status.is_none() {
+        let x = member.trial[0];
+        let (residuals, slopes) = ([1.0 - x, height - 0.0025 * x * x], [1.0, 0.005 * x]);
+        member.trial_sums = Sums {
+            chi2: residuals.iter().map(|r| r * r).sum(),
+            penalty: 0.0,
+            ln_det: 0.0,
+            gradient: vec![residuals[0] * slopes[0] + residuals[1] * slopes[1]],
+            normal_matrix: vec![slopes.iter().map(|s| s * s).sum()],
+        };
+        let (bounds, settings) = (Bounds { lower: &[-100.0], upper: &[100.0] }, &LevenbergMarquardt::default());
+        step(&mut member, &Rules { largest_cost, ..rules(bounds, settings, 1e-3) });
+    }
+    println!("{} rounds to {}", member.rounds, member.parameters[0]);
+    member
+}
+
+/// At the minimum, x = 20, the cost is a sixteenth as curved as JᵀJ says, and each Gauss–Newton step is 0.94 times
+/// as long as the one before. If no step were lengthened, the fit would end at x = 1.
+#[test]
+fn steps_that_creep_are_lengthened() {
+    let member = fit_between_two_residuals(191.0, f64::INFINITY);
+    let distance = (member.parameters[0] - 20.0).abs();
+    assert!(member.status == Some(Status::Ftol) && distance < 0.1 && member.rounds <= 20, "{member:?}");
+}
+
+/// At the minimum, x = 2.5, each Gauss–Newton step is 0.6 times as long as the one before. The cost is 14,400, of
+/// which noise explains 2: 10⁻⁹ of the cost is a hundredth of x's error.
+#[test]
+fn a_cost_far_above_the_noise_is_no_reason_to_stop_early() {
+    let member = fit_between_two_residuals(120.015625, 2.0);
+    let (distance, status) = ((member.parameters[0] - 2.5).abs(), member.status.unwrap());
+    assert!(status.is_success() && distance < 1e-6 && member.rounds <= 8, "{member:?}");
+}
