@@ -82,14 +82,14 @@ fn stride(slot: u32) -> f32 {
     // of data that are met to the last digit, residuals are rounding, and so are steps
     let small = before > 0.0 && reduction <= CLOSE * accepted_cost(slot);
     let known = small && control[cell(REJECTIONS, slot)] == 0 && !rescaled && !changed_face(slot);
-    if !known || !(product >= PARALLEL * sqrt(before * reduction)) {
+    if !known || !(product >= PARALLEL * sqrt(before) * sqrt(reduction)) {
         return 1.0;
     }
     return 1.0 / max(1.0 - min(sqrt(reduction / before), 1.0), 1.0 / LONGEST_STRIDE);
 }
 
 // Multiplies the step by a factor, as far as no parameter moves by too much. What the step promises says nothing about
-// the next one then. Convergence is judged by the length that it has then.
+// the next one then. Convergence is judged by the length that it has before it is cut.
 fn lengthen(slot: u32, factor: f32) {
     for (var p = 0u; p < parameter_count; p++) {
         delta[p] *= factor;
@@ -103,8 +103,8 @@ fn lengthen(slot: u32, factor: f32) {
 
 // The finishing steps: the status when their length no longer shrinks (what is left is rounding), or RUNNING. The step
 // that was too long is taken back if it raised the cost; if it lowered that by more than rounding, the search goes on.
-// Where steps creep, the next one is lengthened instead. The step after a lengthened one may be longer than that would
-// have been by itself, and says nothing yet.
+// Where steps creep, the next one is lengthened instead. The step after a lengthened one may well be longer than the
+// one that was lengthened; that ends nothing.
 fn finish(slot: u32, has_strode: bool) -> i32 {
     let steps = control[cell(FINISHING, slot)] + 1;
     control[cell(FINISHING, slot)] = steps;
@@ -128,7 +128,7 @@ fn finish(slot: u32, has_strode: bool) -> i32 {
         accept(slot);
     }
     let far = rescaled && largest_cosine(slot, accepted_cost(slot)) > FAR_COSINE;
-    return select(RUNNING, select(FTOL_STATUS, STALLED, far), longer || steps >= FINISHING_STEPS);
+    return select(RUNNING, select(FTOL_STATUS, STALLED, far), longer || (!has_strode && steps >= FINISHING_STEPS));
 }
 
 // Nothing is left to gain, or to move.

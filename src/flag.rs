@@ -58,7 +58,7 @@ flags! {
     MULTIMODAL = 32, "multimodal", "another start ended elsewhere, less than 9 above in the objective";
     POOR_CHI2 = 64, "poor χ²", "poor fit: chi2/dof is above 2";
     LOW_SN = 128, "low S/N", "low signal-to-noise ratio: the median is below 5 per pixel";
-    MANY_MASKED = 256, "many masked", "more than half of the pixels are masked";
+    MANY_MASKED = 256, "many masked", "more than half of the pixels that the model uses are masked";
     NEGATIVE_FLUX = 512, "negative flux",
         "the median of an arm's flux, or of the continuum fitted to it, is below zero";
     HIGH_CHI2 = 1024, "high χ²", "chi2 is improbably high: the upper tail probability for its dof is below 1e-6";

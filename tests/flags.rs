@@ -5,7 +5,7 @@ use fitsio_pure::hdu::{HduInfo, parse_fits};
 use popfit::spectra::ArmSpectra;
 use popfit::{
     Arm, ArmFit, Continuum, Device, Emulator, FitRow, FitTable, Flags, LabelSettings, LevenbergMarquardt, Metadata,
-    RvTabWriter, Sink, Spectra, SpectralFitter, SpectralModel, SpectralModelBuilder,
+    RvTabWriter, Sink, Spectra, SpectraSettings, SpectralFitter, SpectralModel, SpectralModelBuilder,
 };
 use popfit_testing::fits::{devices, fitter};
 use popfit_testing::tiny;
@@ -240,15 +240,19 @@ fn rvs_warn(path: &std::path::Path, fitter: &SpectralFitter, (spectra, rows): (&
     warnings
 }
 
-/// What a model leaves out is not masked: of the demo's 4,002 to 5,498 Å, an arm from 4,002 to 4,600 Å takes 40 %.
+/// What a model leaves out is not masked: of the demo's 4,002 to 5,498 Å, an arm from 4,002 to 4,600 Å takes 40 %, and
+/// so does a model that masks the rest.
 #[test]
 fn pixels_outside_the_range_of_an_arm_are_not_masked() {
-    let of_arm = |arm: Arm| {
-        let builder = SpectralModel::builder().velocity(-1000.0..=1000.0).continuum(Continuum::rbf(4)).add_arm(arm);
-        fitter(builder.build().unwrap(), &Device::cpu())
-    };
+    let builder = |arm| SpectralModel::builder().velocity(-1000.0..=1000.0).continuum(Continuum::rbf(4)).add_arm(arm);
+    let of_arm = |arm: Arm| fitter(builder(arm).build().unwrap(), &Device::cpu());
     let whole = || of_arm(Arm::new("b", emulator()));
     let narrow = || of_arm(Arm::new("b", emulator()).range(4002.0..=4600.0));
+    let without_red = || {
+        let mut settings = SpectraSettings::default();
+        settings.mask.push((4600.0, 5500.0));
+        fitter(builder(Arm::new("b", emulator())).spectra(settings).build().unwrap(), &Device::cpu())
+    };
     let is_flagged = |fitter: SpectralFitter, masked: f64| {
         let mut spectra = demo();
         let arm = &mut spectra.arms[0];
@@ -261,4 +265,5 @@ fn pixels_outside_the_range_of_an_arm_are_not_masked() {
     };
     assert!(!is_flagged(whole(), 0.4) && is_flagged(whole(), 0.6));
     assert!(!is_flagged(narrow(), 0.0) && !is_flagged(narrow(), 0.15) && is_flagged(narrow(), 0.25));
+    assert!(!is_flagged(without_red(), 0.0) && !is_flagged(without_red(), 0.15) && is_flagged(without_red(), 0.25));
 }

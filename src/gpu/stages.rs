@@ -71,7 +71,7 @@ fn step(context: &ShaderContext<'_>, recording: &Recording, settings: &Levenberg
     constants.unsigned("TRIANGLE", packed_length(recording.parameters.len()));
     constants.line(&format!("const TRUSTS_STEPS: bool = {};", recording.trusts_steps()));
     constants.float("FTOL", settings.ftol);
-    constants.float("LARGEST_COST", largest_cost(recording.is_in_units_of_noise).min(f64::from(f32::MAX)));
+    constants.float("LARGEST_COST", largest_cost(recording.caps_cost).min(f64::from(f32::MAX)));
     constants.float("XTOL", settings.xtol);
     declare_step(constants, settings);
     declare_finishing(constants);

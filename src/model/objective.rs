@@ -46,7 +46,7 @@ impl SpectralObjective {
             precision,
             values_only,
             marginalise,
-            is_in_units_of_noise: precision != Precision::Mixed,
+            caps_cost: precision != Precision::Mixed,
             ..Recording::default()
         };
         let hulls: Vec<HullRow> = model.arms.iter().flat_map(hulls).collect();

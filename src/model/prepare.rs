@@ -95,9 +95,7 @@ pub struct Prepared {
     pub arms: Vec<PreparedArm>,
     /// Pixels that count.
     pub unmasked: usize,
-    /// Pixels of the arms that are not dropped, masked ones too.
-    pub pixels: usize,
-    /// Of these, the pixels that the model reaches and does not mask.
+    /// Pixels that the model reaches and does not mask, of the arms that are not dropped. The spectrum may mask some.
     pub in_range: usize,
     /// Continuum terms that the weights determine, over all arms.
     pub rank: usize,
@@ -127,7 +125,6 @@ pub fn prepare(model: &SpectralModel, raw: &[RawArm], samplings: &[&Sampling]) -
     let mut prepared = Prepared {
         arms: Vec::with_capacity(raw.len()),
         unmasked: 0,
-        pixels: 0,
         in_range: 0,
         rank: 0,
         nonfinite: 0,
@@ -201,7 +198,6 @@ fn prepare_arm(
         return Err(Fault { cause: Cause::BadWeight, detail });
     }
     prepared.unmasked += count;
-    prepared.pixels += sampling.pixels;
     prepared.in_range += sampling.used;
     prepared.marginal_constant -= ln_ivar;
     if terms == 0 {

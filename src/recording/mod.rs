@@ -45,9 +45,9 @@ pub struct Recording {
     /// Degrees of freedom, points − parameters, if the rows' noise is not known. A simplex's `fatol` is then in units
     /// of χ² over this.
     pub dof: Option<f64>,
-    /// True for spectra in f32 and f64: χ² is in units of the noise, and the rows are exact enough for a high cost not
-    /// to loosen `ftol`.
-    pub is_in_units_of_noise: bool,
+    /// A high cost does not loosen `ftol`, because χ² is in units of the noise and the rows are exact enough: true for
+    /// spectra, but not in f16.
+    pub caps_cost: bool,
     pub buffers: Vec<Buffer>,
     pub stages: Vec<Stage>,
     /// Data that its populations share.

@@ -10,18 +10,19 @@ pub const FINISHING_STEPS: u32 = 20;
 pub const FINISHING_RISE: f64 = 1.1;
 /// Cosine of the gradient above which a finishing step that led nowhere or was too long counts as far from the minimum.
 pub const FAR_COSINE: f64 = 0.01;
-/// A finishing step must promise less than this share of the one before it.
+/// A finishing step must promise less than this share of the one before it, unless that was lengthened.
 pub const SHRINKS: f64 = 0.8;
 /// Cost that a cost above it counts as where its unit is the noise. A model far from the data has a high cost, which
 /// says nothing about how well a minimum is to be met: 10⁻⁹ of 10⁴ moves parameters by 0.003 of their errors.
 pub const LARGE_COST: f64 = 1e4;
 /// Multiple of it above which no last step is taken on trust: where residuals are large, the slowest parameter hides
-/// behind the others.
+/// behind the others. (Good fits of more than 10⁵ pixels are above it, too, and take one linearisation more.)
 pub const TRUSTED_COST: f64 = 10.0;
 
-/// Returns what a higher cost counts as where `ftol` is a share of it: infinite if the cost's unit is not the noise.
-pub const fn largest_cost(is_in_units_of_noise: bool) -> f64 {
-    if is_in_units_of_noise { LARGE_COST } else { f64::INFINITY }
+/// Returns what a higher cost counts as where `ftol` is a share of it: infinite if a recording does not cap
+/// it.
+pub const fn largest_cost(caps_cost: bool) -> f64 {
+    if caps_cost { LARGE_COST } else { f64::INFINITY }
 }
 
 /// Ratio of the predicted reductions of successive finishing steps above which they creep, if they are parallel: each

@@ -226,7 +226,7 @@ impl<R: Real> CpuPopulation<R> {
         let (begin, count) = (self.begin(), members.len());
         let recording = &self.inputs.recording;
         let (cost_error, trusts_last_step) = (R::COST_NOISE, recording.trusts_steps());
-        let largest_cost = largest_cost(recording.is_in_units_of_noise);
+        let largest_cost = largest_cost(recording.caps_cost);
         for member in members {
             let bounds = self.inputs.bounds(member.spectrum);
             step::step(member, &Rules { bounds, settings, cost_error, largest_cost, trusts_last_step });

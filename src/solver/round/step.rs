@@ -17,8 +17,8 @@
 //!   Poisson's likelihood may have no value
 //!   ([`Recording::trusts_steps`](crate::recording::Recording::trusts_steps)), nor after more than `TRUSTED_STEPS`
 //!   finishing steps or where a spectrum's cost is above 10⁵.
-//! - *Convergence* is that of the whole step, before `largest_step` shortens it, and of a lengthened one as it is. What
-//!   the floor of the diagonal held back is released before a fit may end.
+//! - *Convergence* is that of the whole step, before `largest_step` shortens it, and that of a lengthened one before
+//!   it is cut. What the floor of the diagonal held back is released before a fit may end.
 
 mod damped;
 mod faces;
@@ -221,8 +221,8 @@ fn converged(next: &Step, rules: &Rules<'_>, undamped: bool, cost: f64) -> Optio
 
 /// Counts a finishing step; returns the final status once steps no longer shrink, so that only rounding is left. The
 /// last step is taken back if it raised the cost; if it lowered that by more than rounding, the search goes on. Where
-/// steps creep, the next one is lengthened instead. The step after a lengthened one may be longer than that would have
-/// been by itself, and says nothing yet.
+/// steps creep, the next one is lengthened instead. The step after a lengthened one may well be longer than the one
+/// that was lengthened; that ends nothing.
 fn end_finishing(member: &mut Member, next: &mut Step, rules: &Rules<'_>) -> Option<Status> {
     member.finishing_steps += 1;
     let cost = member.sums.cost();
@@ -245,7 +245,7 @@ fn end_finishing(member: &mut Member, next: &mut Step, rules: &Rules<'_>) -> Opt
     if longer && fall < 0.0 {
         member.accept();
     }
-    let ended = longer || member.finishing_steps >= FINISHING_STEPS;
+    let ended = longer || (!has_strode && member.finishing_steps >= FINISHING_STEPS);
     ended.then(|| finished(member, rules.bounds, next.is_rescaled))
 }
 

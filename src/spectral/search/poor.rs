@@ -19,7 +19,7 @@ use crate::spectral::search::waiting::PassOutcomes;
 
 /// χ²/dof above which a spectrum has more starts. Surveys whose errors are two or three times too small stay below.
 const LARGE: f64 = 20.0;
-/// The same where more than half of the pixels in the arms' ranges are masked: few pixels show little of a misfit.
+/// The same where more than half of the pixels that the model uses are masked: few pixels show little of a misfit.
 const LARGE_OF_FEW: f64 = 5.0;
 /// Maximum number of further starts. Spectra that had as many have no more.
 const MORE: usize = 16;

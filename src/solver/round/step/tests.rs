@@ -87,7 +87,7 @@ fn steps_that_creep_are_lengthened() {
 }
 
 /// At the minimum, x = 2.5, each Gauss–Newton step is 0.6 times as long as the one before. The cost is 14,400, of
-/// which noise explains 2: 10⁻⁹ of the cost is a hundredth of x's error.
+/// which 2 count: 10⁻⁹ of the cost is a hundredth of x's error.
 #[test]
 fn a_cost_far_above_the_noise_is_no_reason_to_stop_early() {
     let member = fit_between_two_residuals(120.015625, 2.0);
