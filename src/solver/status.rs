@@ -4,28 +4,29 @@ use serde::{Deserialize, Serialize};
 
 /// Status with which one fit ended. 0–4 are scipy `least_squares`' own codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[repr(i8)]
 #[non_exhaustive]
 pub enum Status {
     /// Stopped: budget.
-    MaxRounds,
+    MaxRounds = 0,
     /// Converged: gradient.
-    Gtol,
+    Gtol = 1,
     /// Converged: objective.
-    Ftol,
+    Ftol = 2,
     /// Converged: step.
-    Xtol,
+    Xtol = 3,
     /// Converged: objective and step.
-    FtolXtol,
+    FtolXtol = 4,
     /// The spectrum cannot be fitted; the row names the cause.
-    BadInput,
+    BadInput = -1,
     /// The run was cancelled, or its time was over, before this fit ended.
-    Interrupted,
+    Interrupted = -2,
     /// The normal matrix could not be solved at any damping; or a parameter has no effect where the fit ended.
-    Singular,
+    Singular = -3,
     /// The model is not finite at the start; or it failed or panicked, as the message of a curve's fit says.
-    NotFinite,
+    NotFinite = -4,
     /// No acceptable step after the allowed rejections.
-    Stalled,
+    Stalled = -5,
 }
 
 impl std::fmt::Display for Status {
@@ -52,18 +53,7 @@ impl Status {
 
     /// Returns the status's number in the result table: 1 to 4 converged, 0 out of rounds, negative failed.
     pub const fn code(self) -> i32 {
-        match self {
-            Status::MaxRounds => 0,
-            Status::Gtol => 1,
-            Status::Ftol => 2,
-            Status::Xtol => 3,
-            Status::FtolXtol => 4,
-            Status::BadInput => -1,
-            Status::Interrupted => -2,
-            Status::Singular => -3,
-            Status::NotFinite => -4,
-            Status::Stalled => -5,
-        }
+        self as i32
     }
 
     /// Returns the status with this number in the result table; `None` for numbers that name none, such as poison.

@@ -22,6 +22,8 @@ use crate::solver::{LevenbergMarquardt, Outcome, Status};
 const MOST_ROUNDS: u32 = 100;
 /// Number of fits that go through populations together.
 const REST: usize = 4096;
+/// Number of fits whose ends one thread looks at together.
+const PART: usize = 16_384;
 
 /// Results of many curves, row by row. P is the number of parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -122,6 +124,21 @@ impl CurveColumns {
         self.flags[k].contains(Flags::UNDETERMINED).then(|| (0..count).filter(is_open).collect())
     }
 
+    /// Returns the indices of the curves that are no plain success, in order: they have failed, or have flags.
+    fn unusual(&self) -> Vec<usize> {
+        let is_plain = |(status, flags): (&Status, &Flags)| status.is_success() & flags.is_empty();
+        let parts = self.status.par_chunks(PART).zip(self.flags.par_chunks(PART)).enumerate();
+        parts
+            .flat_map_iter(|(part, (status, flags))| {
+                // as a rule all are plain, and a loop without a way out is vector code
+                let all_plain = status.iter().zip(flags).fold(true, |all, end| all & is_plain(end));
+                let some = if all_plain { 0 } else { status.len() };
+                let ends = status.iter().zip(flags).take(some).enumerate();
+                ends.filter(|(_, end)| !is_plain(*end)).map(move |(k, _)| part * PART + k)
+            })
+            .collect()
+    }
+
     /// Marks curve `k` as interrupted, without errors and flags, because the run was stopped before its fit had ended.
     fn interrupt(&mut self, k: usize) {
         let count = self.parameters.len() / self.status.len();
@@ -181,8 +198,9 @@ impl CurveRun {
             Some((formula, settings)) => {
                 Passage::new(self, curves, points, formula, settings, false).run(columns, watch)?;
                 self.add_covariances(curves, points, columns, watch);
-                self.add_messages(curves, points, columns);
-                self.fit_rest(curves, points, columns, watch)
+                let unusual = columns.unusual();
+                self.add_messages(curves, points, columns, &unusual);
+                self.fit_rest(curves, points, columns, unusual, watch)
             }
             None => {
                 self.fit_here(curves, watch)?.iter().enumerate().for_each(|(k, fit)| columns.put(k, fit));
@@ -244,9 +262,9 @@ impl CurveRun {
     }
 
     /// Adds to the columns' messages why curves could not be fitted, and which parameters the data do not determine.
-    fn add_messages(&self, curves: &Curves, points: usize, columns: &mut CurveColumns) {
+    fn add_messages(&self, curves: &Curves, points: usize, columns: &mut CurveColumns, unusual: &[usize]) {
         let settings = self.settings();
-        let messages = (0..columns.len()).into_par_iter().filter_map(|k| {
+        let messages = unusual.par_iter().filter_map(|&k| {
             let message = match columns.status[k] {
                 Status::BadInput => curves.curve(k, points, &settings).err()?,
                 status => self.undetermined_message(status, &columns.undetermined(k)?),
@@ -257,12 +275,19 @@ impl CurveRun {
         columns.messages.extend(messages);
     }
 
-    /// Fits again, from their starts and as [`fit`](Self::fit) does, the curves whose fast fits in vector lanes have
-    /// failed, bad inputs excepted.
-    fn fit_rest(&self, curves: &Curves, points: usize, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
+    /// Fits again, from their starts and as [`fit`](Self::fit) does, those of the `unusual` curves whose fast fits in
+    /// vector lanes have failed, bad inputs excepted.
+    fn fit_rest(
+        &self,
+        curves: &Curves,
+        points: usize,
+        columns: &mut CurveColumns,
+        unusual: Vec<usize>,
+        watch: &Watch,
+    ) -> Result<()> {
         let settings = self.settings();
-        let open = |k: &usize| !columns.status[*k].is_success() && columns.status[*k] != Status::BadInput;
-        let rest: Vec<usize> = (0..columns.status.len()).filter(open).collect();
+        let mut rest = unusual;
+        rest.retain(|&k| !columns.status[k].is_success() && columns.status[k] != Status::BadInput);
         for some in rest.chunks(REST) {
             // what is left has its start already
             if watch.is_stopped() {

@@ -4,9 +4,9 @@
 
 mod bounds;
 mod ends;
+mod starts;
 
 use std::borrow::Cow;
-use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
@@ -15,16 +15,14 @@ use self::bounds::{bounds, bounds_of, free};
 use self::ends::{put_ends, resume};
 use crate::cpu::CpuDevice;
 use crate::curves::input::data::{Curve, Curves, Grid, Prior, has_squares};
-use crate::curves::input::{begin, sizes::sizes};
+use crate::curves::input::sizes::sizes;
 use crate::curves::routes::witness::sample_successes;
 use crate::curves::watch::Watch;
 use crate::curves::{CurveColumns, CurveRun};
 use crate::error::Result;
 use crate::flag::Flags;
 use crate::formula::{Elementary, Formula};
-use crate::solver::whole::{
-    AddUp, GaussianPrior, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel, unit,
-};
+use crate::solver::whole::{AddUp, GaussianPrior, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel};
 use crate::solver::{Device as _, LevenbergMarquardt, Status};
 
 /// Number of fits that go to a GPU together.
@@ -36,8 +34,6 @@ const ACCURACY: f64 = 3e-4;
 /// Share of the solver's `ftol` to which fits are brought that are to be polished. Where f64 does not hold such steps,
 /// rounding ends the fits.
 const FINEST: f64 = 1e-10;
-/// Ratio of the sizes of linear parameters and data above which the start is examined.
-const FAR: f64 = 100.0;
 
 /// Curves on their way through whole fits in f32 and f64.
 pub(crate) struct Passage<'a> {
@@ -265,39 +261,6 @@ impl<'a> Passage<'a> {
             watch.add(rows.status.iter().filter(|s| s.is_success() || **s == Status::BadInput).count());
         }
         Ok(())
-    }
-
-    /// Returns the points where some curves' fits begin, and the units; `None` if all are the `given` starts and their
-    /// own units.
-    fn prepare(&self, some: Range<usize>, sizes: &[f64], given: &[f64]) -> Option<(Vec<f64>, Vec<f64>)> {
-        let p = self.parameters;
-        let prepare = |k: usize| {
-            let (begin, units) = begin::prepare(&self.fitter.problem(&self.curve(k)?), unit)?;
-            Some((k, begin, units))
-        };
-        let own = |k: usize| &given[(k - some.start) * p..(k + 1 - some.start) * p];
-        let unusual: Vec<usize> = some.clone().filter(|&k| self.is_unusual(own(k), sizes[k - some.start])).collect();
-        let prepared: Vec<_> = unusual.into_par_iter().filter_map(prepare).collect();
-        if prepared.is_empty() {
-            return None;
-        }
-        let (mut starts, mut units) = (given.to_vec(), given.iter().copied().map(unit).collect::<Vec<f64>>());
-        for (k, begin, scale) in &prepared {
-            let own = (k - some.start) * p..(k + 1 - some.start) * p;
-            starts[own.clone()].copy_from_slice(begin);
-            units[own].copy_from_slice(scale);
-        }
-        Some((starts, units))
-    }
-
-    /// Returns whether [`begin::prepare`] may change a start: where a parameter is 0, or where the sizes of the linear
-    /// parameters and of the `data` are far apart. Most starts are usual, and this is quick.
-    fn is_unusual(&self, start: &[f64], data: f64) -> bool {
-        let linear = self.formula.linear();
-        let larger = |most: f64, &q: &usize| if start[q].abs() > most { start[q].abs() } else { most };
-        let size = linear.iter().fold(0.0, larger);
-        let alike = linear.is_empty() || (size < FAR * data && data < FAR * size);
-        start.iter().any(|start| begin::is_nothing(*start, 1.0)) || !alike
     }
 
     /// Returns curve `index` with its data as [`fit`](crate::CurveFitter::fit) fits it; `None` where it cannot be

@@ -27,7 +27,7 @@ struct Judgement {
 
 impl Passage<'_> {
     /// Turns the variances of a batch's ended fits into errors, in place, and successes that are not finite or no
-    /// minima into failures. `sizes`: the largest |y| of each fit.
+    /// minima into failures. `first` is the index of the batch's first curve; `sizes`: the largest |y| of each fit.
     pub(super) fn finish(&self, first: usize, batch: &WholeBatch<'_>, sizes: &[f64], columns: &mut WholeColumns<'_>) {
         let p = self.parameters;
         // all fits have the same degrees of freedom, unless there are masks or bounds of each fit
@@ -37,46 +37,55 @@ impl Passage<'_> {
             self.fitter.dof(self.used(batch, k), free(lower, upper, p)).max(0)
         };
         let common = alike.then(|| freedom(0));
+        let has_priors = self.fitter.priors.iter().any(Option::is_some);
+        let cost = |chi2: f64, x: &[f64]| if has_priors { chi2 + self.fitter.penalty(x) } else { chi2 };
+        // the factor of the variances of a fit
+        let factor = |k: usize, chi2: f64, parameters: &[f64]| match common.unwrap_or_else(|| freedom(k)) {
+            _ if !self.fitter.is_scaled() => 1.0,
+            // nothing is left to tell the noise from
+            0 => f64::NAN,
+            dof => f64::max(cost(chi2, parameters), self.rounding_of(batch, k, sizes[k], chi2)) / dof as f64,
+        };
         let parts = columns.variances.par_chunks_mut(TASK * p).zip(columns.parameters.par_chunks(TASK * p));
         let ends = columns.chi2.par_chunks(TASK).zip(columns.status.par_chunks_mut(TASK));
         parts.zip(ends).enumerate().for_each(|(part, ((variances, parameters), (chi2, status)))| {
-            let mut factors = Vec::with_capacity(chi2.len());
-            for (i, (own, parameters)) in variances.chunks_mut(p).zip(parameters.chunks(p)).enumerate() {
-                let (k, chi2) = (part * TASK + i, chi2[i]);
-                let (lower, upper) = bounds_of(batch, k, p);
-                let inside = |q: usize| lower.is_empty() || lower[q] < parameters[q] && parameters[q] < upper[q];
-                let mut is_open = false;
-                // a lost pivot takes along what was eliminated after it
-                if chi2.is_finite() && (0..p).any(|q| own[q].is_nan() && inside(q)) {
-                    match self.judge_end(first + k, parameters) {
-                        Some(judgement) => {
-                            own.copy_from_slice(&judgement.variances);
-                            is_open = judgement.variances.contains(&f64::INFINITY);
-                            // where a pivot is rounding the solver's predicted reduction means nothing
-                            if status[i] > 0 && !judgement.is_end {
-                                status[i] = Status::Stalled.code() as i8;
-                            }
-                        }
-                        // no success without derivatives
-                        None if status[i] > 0 => status[i] = Status::Stalled.code() as i8,
-                        None => {}
+            let before = part * TASK;
+            // as a rule all are known, and a loop without a way out is vector code
+            if variances.iter().fold(false, |lost, variance| lost | variance.is_nan()) {
+                let each = variances.chunks_mut(p).zip(parameters.chunks(p)).zip(chi2.iter().zip(&mut *status));
+                for (k, ((own, parameters), (chi2, status))) in (before..).zip(each) {
+                    let (lower, upper) = bounds_of(batch, k, p);
+                    let inside = |q: usize| lower.is_empty() || lower[q] < parameters[q] && parameters[q] < upper[q];
+                    // a lost pivot takes along what was eliminated after it
+                    if chi2.is_finite() && (0..p).any(|q| own[q].is_nan() && inside(q)) {
+                        self.judge_lost(first + k, parameters, own, status);
                     }
                 }
-                let factor = match (!self.fitter.is_scaled(), common.unwrap_or_else(|| freedom(k))) {
-                    (true, _) => 1.0,
-                    // nothing is left to tell the noise from
-                    (false, 0) => f64::NAN,
-                    (false, dof) => {
-                        let rounding = self.rounding_of(batch, k, sizes[k], chi2);
-                        f64::max(chi2 + self.fitter.penalty(parameters), rounding) / dof as f64
-                    }
-                };
-                // an infinite variance stays one without any noise
-                factors.push(if is_open { factor.max(f64::MIN_POSITIVE) } else { factor });
             }
+            let each = variances.chunks(p).zip(parameters.chunks(p)).zip(chi2);
+            let factors = (before..).zip(each).map(|(k, ((own, parameters), chi2))| {
+                let factor = factor(k, *chi2, parameters);
+                // an infinite variance stays one without any noise
+                let has_noise = factor > 0.0;
+                if !has_noise && own.contains(&f64::INFINITY) { f64::MIN_POSITIVE } else { factor }
+            });
+            let factors: Vec<f64> = factors.collect();
             roots(variances, &factors);
             sound::columns(status, parameters, variances, chi2);
         });
+    }
+
+    /// Replaces the variances (P) of curve `index`'s fit, some of which are lost, by those of its Jacobian in f64; a
+    /// success that is no minimum by that Jacobian, or that has none, is stalled instead.
+    fn judge_lost(&self, index: usize, parameters: &[f64], variances: &mut [f64], status: &mut i8) {
+        let judgement = self.judge_end(index, parameters);
+        // where a pivot is rounding the solver's predicted reduction means nothing
+        if *status > 0 && !judgement.as_ref().is_some_and(|judgement| judgement.is_end) {
+            *status = Status::Stalled.code() as i8;
+        }
+        if let Some(judgement) = judgement {
+            variances.copy_from_slice(&judgement.variances);
+        }
     }
 
     /// Flags fits with infinite errors as undetermined, and those with a parameter at a bound as such.
