@@ -37,7 +37,7 @@ fn meet_faces(slot: u32) -> bool {
         if free[p] {
             let goal = x[order];
             order += 1u;
-            delta[p] += first * (goal - delta[p]);
+            delta[p] = select(goal, delta[p] + first * (goal - delta[p]), first < 1.0);
             if first < 1.0 && scores[p] == first {
                 delta[p] = face(slot, p, goal);
                 free[p] = false;

@@ -13,6 +13,7 @@ use crate::buffers::{BufferId, Cost, Declared, Parameter, Work};
 #[cfg(feature = "gpu")]
 use crate::error::Result;
 use crate::math::Real;
+use crate::math::lanes::pick;
 use crate::math::taps::{CHUNK, Places, TAPS, Weights, apply};
 
 /// Doppler shift and resampling. Output rows: the value, ∂/∂v if the velocity is a parameter, then the input's
@@ -194,12 +195,6 @@ fn split<R: Real>(segment: &Segment, shift: f64, by_u: f64) -> Shift<R> {
         last: segment.end as i32 - 1,
         slope: R::of(-segment.inverse_step * by_u),
     }
-}
-
-/// Returns `yes` if the condition holds, else `no`, in a form that compilers turn into a select instruction.
-#[inline(always)]
-fn pick<T>(condition: bool, yes: T, no: T) -> T {
-    if condition { yes } else { no }
 }
 
 impl<R: Real> Chunk<R> {

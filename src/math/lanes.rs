@@ -15,3 +15,9 @@ impl<R: Copy> Lanes<R> {
         Lanes([x; LANES])
     }
 }
+
+/// Returns `yes` if the condition holds, else `no`, in a form that compilers turn into a select instruction.
+#[inline(always)]
+pub fn pick<T>(condition: bool, yes: T, no: T) -> T {
+    if condition { yes } else { no }
+}

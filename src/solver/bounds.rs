@@ -1,8 +1,76 @@
 //! Box constraints.
 
+use super::thresholds::SLIGHT;
+use crate::math::Real;
+use crate::math::lanes::pick;
+
 /// Lower and upper bounds of the parameters of one fit, (P) each. A parameter with equal bounds is held.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds<'a> {
     pub lower: &'a [f64],
     pub upper: &'a [f64],
+}
+
+impl Bounds<'_> {
+    /// Returns the bounds of parameter `p`.
+    pub fn of(&self, p: usize) -> Interval<f64> {
+        Interval { lower: self.lower[p], upper: self.upper[p] }
+    }
+}
+
+/// Bounds of one parameter of one fit, in f32 or f64. As in `round/step/equations.rs`, nothing has a branch.
+#[derive(Clone, Copy, Debug)]
+pub struct Interval<R> {
+    pub lower: R,
+    pub upper: R,
+}
+
+impl<R: Real> Interval<R> {
+    /// Returns whether the bounds leave room for the parameter.
+    #[inline(always)]
+    pub fn has_room(self) -> bool {
+        self.lower < self.upper
+    }
+
+    /// Returns whether a parameter at `x` may move: there is room, and the `gradient` (the half slope of the cost,
+    /// downwards) does not push it against a bound.
+    #[inline(always)]
+    pub fn lets_move(self, x: R, gradient: R) -> bool {
+        let pushed_down = (x <= self.lower) & (gradient <= R::ZERO);
+        let pushed_up = (x >= self.upper) & (gradient >= R::ZERO);
+        self.has_room() & !(pushed_down | pushed_up)
+    }
+
+    /// Returns whether x is neither below nor above the bounds.
+    #[inline(always)]
+    pub fn contains(self, x: R) -> bool {
+        !((x < self.lower) | (x > self.upper))
+    }
+
+    /// Returns the step from `x` to the bound that a step of `goal` would cross.
+    #[inline(always)]
+    pub fn step_to_face(self, x: R, goal: R) -> R {
+        pick(x + goal < self.lower, self.lower, self.upper) - x
+    }
+
+    /// Returns how far (0 to 1) the way between the steps `from` and `goal` stays inside the bounds of a parameter at
+    /// `x`.
+    #[inline(always)]
+    pub fn share_inside(self, x: R, from: R, goal: R) -> R {
+        let left = goal - from;
+        let share = ((self.step_to_face(x, goal) - from) / left).maximum(R::ZERO).minimum(R::ONE);
+        pick(self.contains(x + goal) | (left == R::ZERO), R::ONE, share)
+    }
+
+    /// Returns the cost reduction predicted if a parameter that is held at `x` alone is freed; 0 unless the cost falls
+    /// inwards.
+    ///
+    /// `slope` is what is left of the gradient there, `size` the sum of the magnitudes of its terms, and `diagonal` the
+    /// parameter's element of the normal matrix.
+    #[inline(always)]
+    pub fn gain_inwards(self, x: R, slope: R, size: R, diagonal: R) -> R {
+        let inwards = pick(x - self.lower <= self.upper - x, slope, -slope);
+        let gains = self.has_room() & (diagonal > R::ZERO) & (inwards > R::of(SLIGHT) * size);
+        pick(gains, inwards * (inwards / diagonal), R::ZERO)
+    }
 }

@@ -1,5 +1,7 @@
 //! Nielsen's damping (Nielsen 1999, IMM-REP-1999-05, eq. 2.21; Madsen, Nielsen & Tingleff 2004, §3.2).
 
+use super::round::step::equations::relaxation;
+
 /// μ multiplies the diagonal of the normal matrix (Marquardt scaling); ν is the factor of the next rejection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Damping {
@@ -15,7 +17,7 @@ impl Damping {
 
     /// Updates the damping after an accepted step: μ ← μ max(⅓, 1 − (2ρ−1)³), ν ← 2, with ρ the gain ratio.
     pub fn accept(&mut self, gain_ratio: f64) {
-        self.mu *= f64::max(1.0 / 3.0, 1.0 - (2.0 * gain_ratio - 1.0).powi(3));
+        self.mu *= relaxation(gain_ratio);
         self.nu = 2.0;
     }
 

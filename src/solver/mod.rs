@@ -23,7 +23,7 @@ pub mod thresholds;
 pub mod whole;
 
 pub use crate::buffers::{Estimator, Share};
-pub use bounds::Bounds;
+pub use bounds::{Bounds, Interval};
 pub use choice::Solver;
 pub use damping::Damping;
 pub use device::{Batch, Device, Outcome, Pending, Population};

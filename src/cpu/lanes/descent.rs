@@ -3,11 +3,12 @@
 use pulp::Simd;
 
 use super::block::{Block, RUNNING, gradient, normal};
-use super::step::{absolute, pick, renew};
+use super::step::{absolute, renew};
 use crate::math::Real;
-use crate::math::lanes::{LANES, Lanes};
+use crate::math::lanes::{LANES, Lanes, pick};
 use crate::math::triangle::packed_index;
-use crate::solver::thresholds::{LEGS, SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS, TRUSTED_STEP};
+use crate::solver::round::step::equations::magnitude;
+use crate::solver::thresholds::{LEGS, SOLVE_ATTEMPTS, TRUSTED_STEP};
 
 /// A pivot below this share of its diagonal may be wrong by a thousandth of itself, and so may all that is solved with
 /// it.
@@ -136,15 +137,14 @@ impl<R: Real> Block<R> {
     /// `share`. Finds those that are `trusted`: they move none by more than [`TRUSTED_STEP`] and leave all their signs.
     #[inline(always)]
     pub fn shorten(&mut self, most: f64) {
-        let (most, smallest) = (R::of(most.min(1e30)), R::of(SMALLEST_MAGNITUDE));
-        let short = R::of(TRUSTED_STEP);
+        let (most, short) = (R::of(most.min(1e30)), R::of(TRUSTED_STEP));
         (self.share, self.trusted) = (Lanes::splat(R::ONE), Lanes::splat(R::ONE));
         let mut longer = false;
         for p in 0..self.parameters {
             let (x, unit, delta) = (&self.accepted[p].0, &self.unit[p].0, &self.delta[p].0);
             for l in 0..LANES {
                 let (x, d) = (x[l], delta[l]);
-                let (magnitude, length) = (absolute(x).maximum(smallest * unit[l]), absolute(d));
+                let (magnitude, length) = (magnitude(x, unit[l]), absolute(d));
                 longer |= length > most * magnitude;
                 let is_trusted = (length <= short * magnitude) & (x * (x + d) >= R::ZERO);
                 self.trusted.0[l] = pick(is_trusted, self.trusted.0[l], R::ZERO);
@@ -156,7 +156,7 @@ impl<R: Real> Block<R> {
         for p in 0..self.parameters {
             let (x, unit, delta) = (&self.accepted[p].0, &self.unit[p].0, &self.delta[p].0);
             for l in 0..LANES {
-                let (longest, d) = (most * absolute(x[l]).maximum(smallest * unit[l]), absolute(delta[l]));
+                let (longest, d) = (most * magnitude(x[l], unit[l]), absolute(delta[l]));
                 let ratio = pick(d > longest, longest / d, R::ONE);
                 self.share.0[l] = self.share.0[l].minimum(ratio);
             }

@@ -3,10 +3,11 @@
 #![expect(clippy::needless_range_loop, reason = "one index for many arrays")]
 
 use super::block::{Block, RUNNING, gradient, normal};
-use super::step::{absolute, pick, renew};
+use super::step::{absolute, renew};
 use crate::math::Real;
-use crate::math::lanes::{LANES, Lanes};
-use crate::solver::thresholds::SLIGHT;
+use crate::math::lanes::{LANES, Lanes, pick};
+use crate::solver::Interval;
+use crate::solver::round::step::equations::on_the_way;
 
 impl<R: Real> Block<R> {
     /// Moves the step `given` towards `delta` up to the first bound, or frees a wrongly held parameter; `false` when no
@@ -37,10 +38,9 @@ impl<R: Real> Block<R> {
             let (x, delta, free) = (&self.accepted[p].0, &self.delta[p].0, &self.free[p].0);
             let (lower, upper, status) = (&self.lower[p].0, &self.upper[p].0, &self.status.0);
             for l in 0..LANES {
-                let goal = x[l] + delta[l];
-                let outside = (goal < lower[l]) | (goal > upper[l]);
-                let held = (free[l] == R::ZERO) & (lower[l] < upper[l]);
-                clear &= (status[l] != running) | !(outside | held);
+                let interval = Interval { lower: lower[l], upper: upper[l] };
+                let held = (free[l] == R::ZERO) & interval.has_room();
+                clear &= (status[l] != running) | (interval.contains(x[l] + delta[l]) & !held);
             }
         }
         clear
@@ -62,10 +62,9 @@ impl<R: Real> Block<R> {
             for l in 0..LANES {
                 let (from, to, first, is_free) = (given[l], delta[l], first.0[l], free[l]);
                 let meets = (is_free > R::ZERO) & (first < R::ONE) & (inside[l] == first);
-                let face = pick(x[l] + to < lower[l], lower[l], upper[l]);
+                let interval = Interval { lower: lower[l], upper: upper[l] };
                 // a lane that has arrived waits for others without a change of its bits
-                let on = pick(first < R::ONE, from + first * (to - from), to);
-                given[l] = renew(meets, face - x[l], on);
+                given[l] = renew(meets, interval.step_to_face(x[l], to), on_the_way(from, to, first));
                 free[l] = renew(meets, R::ZERO, is_free);
             }
         }
@@ -79,11 +78,8 @@ impl<R: Real> Block<R> {
         let (given, delta, free) = (&self.given[p].0, &self.delta[p].0, &self.free[p].0);
         let mut inside = Lanes::splat(R::ONE);
         for l in 0..LANES {
-            let (x, from, to) = (x[l], given[l], delta[l]);
-            let (below, above) = (x + to < lower[l], x + to > upper[l]);
-            let face = pick(below, lower[l], upper[l]);
-            let share = ((face - x - from) / (to - from)).maximum(R::ZERO).minimum(R::ONE);
-            inside.0[l] = pick((free[l] > R::ZERO) & (below | above) & (to != from), share, R::ONE);
+            let share = Interval { lower: lower[l], upper: upper[l] }.share_inside(x[l], given[l], delta[l]);
+            inside.0[l] = pick(free[l] > R::ZERO, share, R::ONE);
         }
         inside
     }
@@ -125,12 +121,11 @@ impl<R: Real> Block<R> {
         let (x, lower, upper, free) = (&self.accepted[p].0, &self.lower[p].0, &self.upper[p].0, &self.free[p].0);
         let mut gains = Lanes::splat(R::ZERO);
         for l in 0..LANES {
-            let (a, lower, upper, given) = (a[l], lower[l], upper[l], given[l]);
+            let (a, given, interval) = (a[l], given[l], Interval { lower: lower[l], upper: upper[l] });
             let damping = self.mu.0[l] * a.maximum(self.lowest.0[l] * per_unit[l] * per_unit[l]) * given;
-            let (slope, size, x) = (slope.0[l] - damping, size.0[l] + absolute(damping), x[l] + given);
-            let inwards = pick(x - lower <= upper - x, slope, -slope);
-            let vain = (free[l] == R::ZERO) & (lower < upper) & (a > R::ZERO) & (inwards > R::of(SLIGHT) * size);
-            gains.0[l] = pick(vain, inwards * (inwards / a), R::ZERO);
+            let (slope, size) = (slope.0[l] - damping, size.0[l] + absolute(damping));
+            let gain = interval.gain_inwards(x[l] + given, slope, size, a);
+            gains.0[l] = pick(free[l] == R::ZERO, gain, R::ZERO);
         }
         gains
     }

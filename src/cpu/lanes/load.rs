@@ -3,9 +3,8 @@
 use std::ops::Range;
 
 use super::block::{Block, RUNNING};
-use super::step::pick;
 use crate::math::Real;
-use crate::math::lanes::{LANES, Lanes};
+use crate::math::lanes::{LANES, Lanes, pick};
 use crate::solver::whole::{GaussianPrior, Whole, WholeBatch, WholeColumns, unit};
 
 /// A batch, and the index of its fit that is the first of the columns at hand.

@@ -10,6 +10,8 @@ mod load;
 mod share;
 mod solve;
 mod step;
+#[cfg(test)]
+mod tests;
 
 pub use block::{Block, Model};
 pub use doubt::Doubts;

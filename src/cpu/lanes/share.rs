@@ -3,9 +3,8 @@
 
 use pulp::{Simd, WithSimd};
 
-use super::step::pick;
 use crate::math::Real;
-use crate::math::lanes::{LANES, Lanes};
+use crate::math::lanes::{LANES, Lanes, pick};
 use crate::solver::Estimator;
 
 /// Some points of a block whose rows are to be weighted, or reweighted by a robust estimator.

@@ -2,9 +2,8 @@
 
 use pulp::Simd;
 
-use super::step::pick;
 use crate::math::Real;
-use crate::math::lanes::{LANES, Lanes};
+use crate::math::lanes::{LANES, Lanes, pick};
 use crate::math::triangle::{packed_index, packed_length};
 
 /// Subtracts the product b c from a, lane by lane.

@@ -9,10 +9,11 @@ use pulp::Simd;
 use super::block::{Block, RUNNING, gradient, normal};
 use super::few::Promises;
 use crate::math::Real;
-use crate::math::lanes::{LANES, Lanes};
-use crate::solver::Status;
+use crate::math::lanes::{LANES, Lanes, pick};
+use crate::solver::round::step::equations::{contraction, relaxation, shortened_reduction};
 use crate::solver::thresholds::{BEST_CONTRACTION, PATIENCE};
 use crate::solver::whole::Whole;
+use crate::solver::{Interval, Status};
 
 /// [`BEST_CONTRACTION`] where nothing is to follow that would make good what luck promised: fits that end in f32.
 const LAST_CONTRACTION: f64 = 0.02;
@@ -22,12 +23,6 @@ const TOGETHER: f64 = 2.5;
 
 /// A promise above this share of the one before it does not shrink.
 const SHRINKS: f64 = 0.5;
-
-/// Returns `yes` if the condition holds, else `no`, in a form that compilers turn into a select instruction.
-#[inline(always)]
-pub fn pick<T>(condition: bool, yes: T, no: T) -> T {
-    if condition { yes } else { no }
-}
 
 /// Returns `new` if the condition holds, else `old`, plus 0, which makes of −0 a 0. Without the sum, compilers turn a
 /// store of the result into a masked store, which is slow on AMD's processors.
@@ -57,7 +52,7 @@ impl<R: Real> Block<R> {
             let diagonal = &self.trial_sums[normal(p, p)].0;
             (0..LANES).for_each(|l| finite.0[l] += diagonal[l]);
         }
-        let (noise, third, two) = (R::of(1.0 + Self::rounding().cost), R::of(1.0 / 3.0), R::of(2.0));
+        let (noise, two) = (R::of(1.0 + Self::rounding().cost), R::of(2.0));
         let running = R::of(RUNNING);
         let (cost, trial) = (&self.sums[0].0, &self.trial_sums[0].0);
         let (mut accept, mut all) = (Lanes::splat(R::ZERO), true);
@@ -68,8 +63,8 @@ impl<R: Real> Block<R> {
             let valid = finite.0[l] * R::ZERO == R::ZERO;
             let first = rounds == R::ZERO;
             let accepted = first | (valid & (trial <= cost * noise));
-            let t = two * ((cost - trial) / absolute(self.promise.0[l])).maximum(R::ZERO) - R::ONE;
-            let relaxed = pick(first, mu, mu * third.maximum(R::ONE - t * t * t));
+            let gain_ratio = ((cost - trial) / absolute(self.promise.0[l])).maximum(R::ZERO);
+            let relaxed = pick(first, mu, mu * relaxation(gain_ratio));
             accept.0[l] = pick(accepted, R::ONE, R::ZERO);
             all &= accepted;
             self.mu.0[l] = pick(accepted, relaxed, mu * nu);
@@ -129,7 +124,7 @@ impl<R: Real> Block<R> {
             // the first promise, one after a rejection, and that of a shortened step tell nothing about the next
             let full = share == R::ONE;
             let known = (previous > R::ZERO) & (rejections == R::ZERO) & full;
-            let contraction = (new / previous).maximum(best).minimum(R::ONE);
+            let contraction = contraction(new, previous, best);
             let remaining = pick(known & trusts, new * contraction, new);
             let settled = self.settled.0[l] > R::ZERO;
             let root = contraction.root();
@@ -162,7 +157,7 @@ impl<R: Real> Block<R> {
             let arrives = trusts & trusted & (old == running) & (small_reduction | small_step) & !singular & !flat;
             arrived.0[l] = pick(arrives, R::ONE, R::ZERO);
             self.status.0[l] = renew(old == running, status, old);
-            self.promise.0[l] = pick(full, new, -(share * (gain - share * loss)));
+            self.promise.0[l] = pick(full, new, -shortened_reduction(gain, loss, share));
         }
         self.advance(&arrived);
     }
@@ -195,8 +190,8 @@ impl<R: Real> Block<R> {
             let (x, g) = (&self.accepted[p].0, &self.sums[gradient(p)].0);
             let (lower, upper, free) = (&self.lower[p].0, &self.upper[p].0, &mut self.free[p].0);
             for l in 0..LANES {
-                let pushed = ((x[l] <= lower[l]) & (g[l] <= R::ZERO)) | ((x[l] >= upper[l]) & (g[l] >= R::ZERO));
-                free[l] = pick((lower[l] < upper[l]) & !pushed, R::ONE, R::ZERO);
+                let interval = Interval { lower: lower[l], upper: upper[l] };
+                free[l] = pick(interval.lets_move(x[l], g[l]), R::ONE, R::ZERO);
             }
         }
     }

@@ -21,6 +21,7 @@
 //!   it is cut. What the floor of the diagonal held back is released before a fit may end.
 
 mod damped;
+pub mod equations;
 mod faces;
 mod secant;
 mod system;
@@ -35,6 +36,7 @@ use crate::solver::thresholds::{
 };
 use crate::solver::{Bounds, LevenbergMarquardt, Status};
 use damped::{Step, is_free, longest_factor, solve};
+use equations::contraction;
 use secant::{secant, turns_back};
 
 /// Rules by which a member's trial points are judged and chosen.
@@ -288,8 +290,7 @@ fn changed_face(member: &Member, bounds: Bounds<'_>) -> bool {
 /// same ratio from step to step. Of the first step, and after a shortened one, nothing is known.
 fn is_last(member: &Member, next: &Step, small: f64) -> bool {
     member.promise.of_whole_step().is_some_and(|previous| {
-        let contraction = (next.predicted_reduction / previous).max(BEST_CONTRACTION);
-        next.predicted_reduction * contraction <= small
+        next.predicted_reduction * contraction(next.predicted_reduction, previous, BEST_CONTRACTION) <= small
     })
 }
 

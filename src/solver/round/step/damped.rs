@@ -2,11 +2,12 @@
 //! s sᵀ of `secant.rs`. f64. Twin of `shaders/shared/box.wgsl`.
 
 use super::Rules;
+use super::equations::{magnitude, shortened_reduction};
 use super::faces::Way;
 use super::system::System;
 use crate::math::triangle::packed_index;
 use crate::solver::member::{Member, Phase, Promise};
-use crate::solver::thresholds::{LEGS, SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS};
+use crate::solver::thresholds::{LEGS, SOLVE_ATTEMPTS};
 use crate::solver::{Bounds, LevenbergMarquardt};
 
 /// A step from the accepted point and what it promises. Convergence is judged by the step as it was solved for, or
@@ -57,9 +58,7 @@ impl Step {
 /// it.
 pub fn is_free(member: &Member, p: usize, bounds: Bounds<'_>) -> bool {
     let (x, g) = (member.parameters[p], member.sums.gradient[p]);
-    let (lower, upper) = (bounds.lower[p], bounds.upper[p]);
-    let pushed = (x <= lower && g <= 0.0) || (x >= upper && g >= 0.0);
-    upper > lower && !pushed && member.sums.normal_matrix[packed_index(p, p)] > 0.0
+    bounds.of(p).lets_move(x, g) && member.sums.normal_matrix[packed_index(p, p)] > 0.0
 }
 
 /// Returns the damped step inside the bounds; raises the damping until the matrix factorises, `None` if it never does.
@@ -97,7 +96,7 @@ fn solve_in_box(member: &Member, secant: &[f64], rules: &Rules<'_>) -> Option<St
 
 /// Returns the largest factor of a step with which no parameter moves by more than `most` times its magnitude.
 pub fn longest_factor(member: &Member, most: f64, delta: &[f64]) -> f64 {
-    let ratio = |(d, x): (&f64, &f64)| d.abs() / x.abs().max(SMALLEST_MAGNITUDE);
+    let ratio = |(d, x): (&f64, &f64)| d.abs() / magnitude(*x, 1.0);
     most / delta.iter().zip(&member.parameters).map(ratio).fold(0.0, f64::max)
 }
 
@@ -123,7 +122,7 @@ fn take(member: &Member, secant: &[f64], mut delta: Vec<f64>, most: f64, damping
         delta,
         is_rescaled: share < 1.0,
         predicted_reduction: 2.0 * linear - quadratic,
-        taken_reduction: share * (2.0 * linear - share * quadratic),
+        taken_reduction: shortened_reduction(2.0 * linear, quadratic, share),
         length: length.sqrt(),
         scale: scale.sqrt(),
         damping,

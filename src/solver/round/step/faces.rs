@@ -7,9 +7,9 @@
 //! simpler rule, which holds all parameters that would leave the box, may predict no gain where much is left, and pass
 //! for convergence.
 
+use super::equations::on_the_way;
 use super::system::System;
 use crate::solver::Bounds;
-use crate::solver::thresholds::SLIGHT;
 
 /// Part of a step that lies inside the box so far.
 pub struct Way<'a> {
@@ -22,31 +22,17 @@ impl Way<'_> {
     /// Moves the step towards `goal` up to the first bound and holds the parameters that meet it; returns whether any
     /// did.
     pub fn meet_faces(&mut self, x: &[f64], goal: &[f64]) -> bool {
-        let share = |p: usize| if self.free[p] { self.share_inside(x[p], goal[p], p) } else { 1.0 };
-        let inside: Vec<f64> = (0..x.len()).map(share).collect();
-        let first = inside.iter().copied().fold(1.0, f64::min);
+        let inside = |p: usize| self.bounds.of(p).share_inside(x[p], self.delta[p], goal[p]);
+        let shares: Vec<f64> = (0..x.len()).map(|p| if self.free[p] { inside(p) } else { 1.0 }).collect();
+        let first = shares.iter().copied().fold(1.0, f64::min);
         for p in 0..x.len() {
-            self.delta[p] += first * (goal[p] - self.delta[p]);
-            if first < 1.0 && inside[p] == first {
-                self.delta[p] = self.face(x[p], goal[p], p);
+            self.delta[p] = on_the_way(self.delta[p], goal[p], first);
+            if first < 1.0 && shares[p] == first {
+                self.delta[p] = self.bounds.of(p).step_to_face(x[p], goal[p]);
                 self.free[p] = false;
             }
         }
         first < 1.0
-    }
-
-    /// Returns the step of parameter p from `x` to the bound that a step of `goal` would cross.
-    fn face(&self, x: f64, goal: f64, p: usize) -> f64 {
-        if x + goal < self.bounds.lower[p] { self.bounds.lower[p] - x } else { self.bounds.upper[p] - x }
-    }
-
-    /// Returns how far (0 to 1) the way from the present step to `goal` stays inside the bounds of parameter p.
-    fn share_inside(&self, x: f64, goal: f64, p: usize) -> f64 {
-        let left = goal - self.delta[p];
-        if left == 0.0 || (x + goal >= self.bounds.lower[p] && x + goal <= self.bounds.upper[p]) {
-            return 1.0;
-        }
-        ((self.face(x, goal, p) - self.delta[p]) / left).clamp(0.0, 1.0)
     }
 
     /// Frees the held parameter with the largest predicted gain, if the cost falls inwards there; returns whether one
@@ -64,7 +50,6 @@ impl Way<'_> {
     /// Returns the cost reduction predicted if parameter p alone is freed from its bound; 0 unless the cost falls
     /// inwards.
     fn gain(&self, system: &System, p: usize) -> f64 {
-        let (lower, upper) = (self.bounds.lower[p], self.bounds.upper[p]);
         let (mut slope, mut size) = (system.member.sums.gradient[p], system.member.sums.gradient[p].abs());
         for (q, delta) in self.delta.iter().enumerate() {
             let damping = if q == p { system.damping(p) } else { 0.0 };
@@ -73,9 +58,7 @@ impl Way<'_> {
             size += term.abs();
         }
         let x = system.member.parameters[p] + self.delta[p];
-        let inwards = if x - lower <= upper - x { slope } else { -slope };
-        let may_move = lower < upper && system.diagonal(p) > 0.0;
-        if may_move && inwards > SLIGHT * size { inwards * (inwards / system.diagonal(p)) } else { 0.0 }
+        self.bounds.of(p).gain_inwards(x, slope, size, system.diagonal(p))
     }
 }
 
