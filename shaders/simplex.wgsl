@@ -1,9 +1,12 @@
-// One Nelder-Mead iteration of every active simplex: takes the values of the points that its four members evaluated,
-// then sets the next ones. Reflection, expansion and both contractions are evaluated at once; a shrink evaluates the
-// vertices that moved. Coefficients of Gao & Han 2012; in coarse searches of up to CLASSICAL free parameters those of
-// Nelder & Mead 1965.
+// One Nelder-Mead iteration, or half of one, of every active simplex: takes the values of the points that its members
+// evaluated, then sets the next ones. Coefficients of Gao & Han 2012; in coarse searches of up to CLASSICAL free
+// parameters those of Nelder & Mead 1965.
 //
-// One simplex an invocation. members, state (read-write: trial points and sums of its members), control (read-write),
+// Where more than FEW_SIMPLICES are active, they fill the device: then the reflection is evaluated first, and in another
+// round the expansion or the contraction that it asks for, if any; the other members sit out. Where there are fewer, all
+// four points are evaluated at once. Both ways take the same points. A shrink evaluates the vertices that moved.
+//
+// One simplex an invocation, that of its first member. members, state (read-write: trial points and sums of its members), control (read-write),
 // limits (spectra x 4 x PARAMETERS: lower, upper, ...), simplices (read-write, SIMPLICES numbers a field: vertices,
 // values, SPREAD_AT and the time before). f32. Constants of the settings: MAX_ROUNDS, FATOL, RELATIVE (by how much of
 // the lowest objective the vertices' may differ), UNIT and RELATIVE_UNIT (of COARSE_FATOL), SIZE, MAX_RESTARTS;
@@ -14,7 +17,6 @@
 // PARAMETERS as the compiler cannot know it: unrolled loops take software drivers seconds.
 var<private> parameter_count: u32;
 var<private> simplex_index: u32;
-var<private> first_position: u32; // of the four members
 var<private> spectrum: u32;
 var<private> vertex_count: u32; // free parameters + 1
 var<private> best: u32;
@@ -50,7 +52,7 @@ fn is_classical() -> bool {
 }
 
 fn lane_slot(lane: u32) -> u32 {
-    return slot_at(first_position + lane);
+    return simplex_index * LANES + lane;
 }
 
 fn cell(field: u32, slot: u32) -> u32 {
@@ -86,6 +88,39 @@ fn sort_ends() {
     for (var v = 0u; v < vertex_count; v++) {
         second = select(second, v, v != worst && value(v) >= value(second));
     }
+}
+
+// The lane that is to be evaluated besides the reflection; LANES if none is.
+fn second_lane() -> u32 {
+    let reflected = found(0u);
+    if reflected < value(best) {
+        return 1u;
+    }
+    if reflected < value(second) {
+        return LANES;
+    }
+    return select(3u, 2u, reflected < value(worst));
+}
+
+// Lets some lanes take part in the next round, and the others sit it out.
+fn ask(first: u32, last: u32, mode: i32) {
+    for (var lane = 0u; lane < LANES; lane++) {
+        control[cell(PAUSE, lane_slot(lane))] = select(1, 0, lane >= first && lane <= last);
+    }
+    control[cell(MODE, lane_slot(0u))] = mode;
+}
+
+// Lets those lanes take part in the next round whose points count: a vertex each that has no value, or the reflection.
+fn ask_next() {
+    if active_count() <= LANES * FEW_SIMPLICES {
+        ask(0u, LANES - 1u, ALL_LANES);
+        return;
+    }
+    var pending = 0u;
+    for (var v = next_pending(0u); v < vertex_count; v = next_pending(v + 1u)) {
+        pending++;
+    }
+    ask(0u, min(max(pending, 1u), LANES) - 1u, FIRST_LANES);
 }
 
 // Accepts one of the four trial points, or shrinks towards the best vertex.
@@ -238,35 +273,48 @@ fn choose(rounds: i32) -> i32 {
     return RUNNING;
 }
 
+// Gives the vertices without a value the values that the lanes found, in their order; returns how many did.
+fn take_values() -> u32 {
+    var lane = 0u;
+    for (var v = next_pending(0u); v < vertex_count && lane < LANES; v = next_pending(v + 1u)) {
+        simplices[value_place(v)] = found(lane);
+        lane++;
+    }
+    return lane;
+}
+
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-    first_position = id.x * LANES;
-    if first_position >= member_count() {
+    if id.x >= active_count() || slot_at(id.x) % LANES != 0u {
         return;
     }
-    simplex_index = lane_slot(0u) / LANES;
+    simplex_index = slot_at(id.x) / LANES;
     spectrum = spectrum_of(lane_slot(0u));
     parameter_count = min(PARAMETERS, arrayLength(&limits));
     vertex_count = 1u;
     for (var p = 0u; p < parameter_count; p++) {
         vertex_count += select(0u, 1u, upper_bound(p) > lower_bound(p));
     }
-    let first = next_pending(0u);
-    if first == vertex_count {
+    let mode = control[cell(MODE, lane_slot(0u))];
+    var evaluated = select(1u, LANES, mode == ALL_LANES);
+    if next_pending(0u) == vertex_count {
         sort_ends();
+        let lane = second_lane();
+        if mode == FIRST_LANES && lane < LANES {
+            control[cell(EVALUATIONS, lane_slot(0u))] += 1;
+            ask(lane, lane, SECOND_LANE);
+            return;
+        }
         replace_worst();
     } else {
-        var v = first;
-        for (var lane = 0u; lane < LANES && v < vertex_count; lane++) {
-            let following = next_pending(v + 1u);
-            simplices[value_place(v)] = found(lane);
-            v = following;
-        }
+        evaluated = select(take_values(), LANES, mode == ALL_LANES);
     }
+    control[cell(EVALUATIONS, lane_slot(0u))] += i32(evaluated);
     let rounds = control[cell(ROUNDS, lane_slot(0u))] + 1;
     let status = choose(rounds);
     for (var lane = 0u; lane < LANES; lane++) {
         control[cell(ROUNDS, lane_slot(lane))] = rounds;
         control[cell(STATUS, lane_slot(lane))] = status;
     }
+    ask_next();
 }

@@ -125,7 +125,8 @@ impl Device {
     /// opened is passed over. A [`CurveFitter`](crate::CurveFitter) then fits on the CPU whatever can run there.
     ///
     /// # Errors
-    /// Returns [`Error::Usage`] if the environment variable `POPFIT_GPU_TILES` or `POPFIT_GPU_FUSION` names no kernel.
+    /// Returns [`Error::Usage`] if the environment variable `POPFIT_GPU_TILES`, `POPFIT_GPU_FUSION` or
+    /// `POPFIT_GPU_FEW_SIMPLICES` has a value that it may not have.
     pub fn auto() -> Result<Device> {
         #[cfg(feature = "gpu")]
         match crate::gpu::GpuDevice::hardware() {

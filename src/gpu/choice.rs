@@ -2,8 +2,8 @@
 //! registers alone on software adapters, and tiles in workgroup memory on cards (`shaders/variants/`).
 //!
 //! The choice depends on the adapter alone, never on a clock: two runs on one machine have the same bits.
-//! `POPFIT_GPU_TILES` and `POPFIT_GPU_FUSION` replace the table's entries, to compare them on a card or to avoid a
-//! kernel that a driver miscompiles.
+//! `POPFIT_GPU_TILES`, `POPFIT_GPU_FUSION` and `POPFIT_GPU_FEW_SIMPLICES` replace the table's entries, to compare them
+//! on a card or to avoid a kernel that a driver miscompiles.
 
 use std::fmt;
 
@@ -16,6 +16,9 @@ const TILES_VARIABLE: &str = "POPFIT_GPU_TILES";
 /// Environment variable with the stages that share a kernel: `none`, or a list of `layers`, `sums` and `rows`.
 const FUSION_VARIABLE: &str = "POPFIT_GPU_FUSION";
 
+/// Environment variable with the number of simplices up to which all points of each are evaluated at once.
+const SIMPLICES_VARIABLE: &str = "POPFIT_GPU_FEW_SIMPLICES";
+
 /// PCI vendor numbers.
 const NVIDIA: u32 = 0x10de;
 const AMD: u32 = 0x1002;
@@ -27,6 +30,8 @@ pub(super) struct Kernels {
     pub product: Variant,
     /// Stages that share a kernel.
     pub fused: Fused,
+    /// Number of simplices up to which all points of each are evaluated at once: more fill the device.
+    pub few_simplices: usize,
 }
 
 impl Kernels {
@@ -35,7 +40,8 @@ impl Kernels {
     pub fn of(info: &wgpu::AdapterInfo) -> Result<Kernels> {
         let table = Kernels::of_class(info.device_type, info.vendor);
         let value = |variable: &str| std::env::var(variable).ok().filter(|value| !value.is_empty());
-        table.with_overrides(value(TILES_VARIABLE).as_deref(), value(FUSION_VARIABLE).as_deref())
+        let values = [TILES_VARIABLE, FUSION_VARIABLE, SIMPLICES_VARIABLE].map(value);
+        table.with_overrides(values.each_ref().map(Option::as_deref))
     }
 
     /// Returns the product kernel and the fusions that suit a type of device and its vendor.
@@ -43,35 +49,37 @@ impl Kernels {
     /// Software adapters have no workgroup memory worth the name, and sweep twice at the cost of a third. Large tiles
     /// need the registers and the memory of a discrete card, whose kernels wait for memory: there fusion halves the
     /// bytes. On an H100 tiles of 16 x 8 took 20 % less time than those of 16 x 16. The kernel that resamples, too,
-    /// spills registers on AMD cards. Other GPUs share the bandwidth and the caches of their processor.
+    /// spills registers on AMD cards. Other GPUs share the bandwidth and the caches of their processor. How many
+    /// simplices fill a card has not been measured.
     const fn of_class(kind: wgpu::DeviceType, vendor: u32) -> Kernels {
         let [small, middle, large] = TILES;
-        match (kind, vendor) {
-            (wgpu::DeviceType::Cpu, _) => Kernels { product: Variant::Registers, fused: Fused::NONE },
-            (wgpu::DeviceType::DiscreteGpu, NVIDIA) => {
-                Kernels { product: middle, fused: Fused { layers: true, sums: true, rows: true } }
-            }
-            (wgpu::DeviceType::DiscreteGpu, AMD) => {
-                Kernels { product: large, fused: Fused { layers: true, sums: true, rows: false } }
-            }
-            _ => Kernels { product: small, fused: Fused { layers: true, sums: false, rows: false } },
-        }
+        let (product, fused, few_simplices) = match (kind, vendor) {
+            (wgpu::DeviceType::Cpu, _) => (Variant::Registers, Fused::NONE, 0),
+            (wgpu::DeviceType::DiscreteGpu, NVIDIA) => (middle, Fused { layers: true, sums: true, rows: true }, 128),
+            (wgpu::DeviceType::DiscreteGpu, AMD) => (large, Fused { layers: true, sums: true, rows: false }, 128),
+            _ => (small, Fused { layers: true, sums: false, rows: false }, 32),
+        };
+        Kernels { product, fused, few_simplices }
     }
 
-    /// Replaces the product kernel and the fusions by those that the user's environment variables name, if any.
-    fn with_overrides(mut self, tiles: Option<&str>, fusion: Option<&str>) -> Result<Kernels> {
+    /// Replaces entries by those that the user's environment variables name, if any.
+    fn with_overrides(mut self, [tiles, fusion, simplices]: [Option<&str>; 3]) -> Result<Kernels> {
         if let Some(text) = tiles {
             self.product = parse_tiles(text)?;
         }
         if let Some(text) = fusion {
             self.fused = parse_fusion(text)?;
         }
+        if let Some(text) = simplices {
+            let wrong = |_| Error::Usage(format!("{SIMPLICES_VARIABLE} is a whole number, not \"{text}\""));
+            self.few_simplices = text.parse::<u16>().map_err(wrong)?.into();
+        }
         Ok(self)
     }
 }
 
 impl fmt::Display for Kernels {
-    /// Writes the values of the two variables, as in `16x16 tiles; fused: layers, sums`.
+    /// Writes the values of the variables, as in `16x16 tiles; fused: layers, sums; few simplices: 128`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.product {
             Variant::Tiles { x, y } => write!(f, "{x}x{y} tiles")?,
@@ -80,7 +88,8 @@ impl fmt::Display for Kernels {
         let Fused { layers, sums, rows } = self.fused;
         let names = [(layers, "layers"), (sums, "sums"), (rows, "rows")];
         let fused: Vec<&str> = names.iter().filter(|(is_fused, _)| *is_fused).map(|(_, name)| *name).collect();
-        write!(f, "; fused: {}", if fused.is_empty() { "none".to_owned() } else { fused.join(", ") })
+        write!(f, "; fused: {}", if fused.is_empty() { "none".to_owned() } else { fused.join(", ") })?;
+        write!(f, "; few simplices: {}", self.few_simplices)
     }
 }
 
@@ -118,20 +127,28 @@ mod tests {
     #[test]
     fn each_class_has_its_kernels() {
         let of = |kind, vendor| Kernels::of_class(kind, vendor).to_string();
-        assert_eq!(of(wgpu::DeviceType::Cpu, 0x10005), "registers; fused: none");
-        assert_eq!(of(wgpu::DeviceType::DiscreteGpu, NVIDIA), "16x8 tiles; fused: layers, sums, rows");
-        assert_eq!(of(wgpu::DeviceType::DiscreteGpu, AMD), "16x16 tiles; fused: layers, sums");
-        assert_eq!(of(wgpu::DeviceType::IntegratedGpu, AMD), "8x8 tiles; fused: layers");
+        assert_eq!(of(wgpu::DeviceType::Cpu, 0x10005), "registers; fused: none; few simplices: 0");
+        assert_eq!(
+            of(wgpu::DeviceType::DiscreteGpu, NVIDIA),
+            "16x8 tiles; fused: layers, sums, rows; few simplices: 128"
+        );
+        assert_eq!(of(wgpu::DeviceType::DiscreteGpu, AMD), "16x16 tiles; fused: layers, sums; few simplices: 128");
+        assert_eq!(of(wgpu::DeviceType::IntegratedGpu, AMD), "8x8 tiles; fused: layers; few simplices: 32");
     }
 
     #[test]
-    fn the_environment_replaces_either() {
+    fn the_environment_replaces_each() {
         let table = Kernels::of_class(wgpu::DeviceType::Cpu, 0);
-        let with = |tiles, fusion| table.with_overrides(tiles, fusion).map(|kernels| kernels.to_string());
-        assert_eq!(with(Some("16x8"), None).unwrap(), "16x8 tiles; fused: none");
-        assert_eq!(with(None, Some("rows, layers")).unwrap(), "registers; fused: layers, rows");
-        assert_eq!(with(Some("registers"), Some("none")).unwrap(), "registers; fused: none");
-        assert!(with(Some("4x4"), None).unwrap_err().to_string().contains("not \"4x4\""));
-        assert!(with(None, Some("all")).unwrap_err().to_string().contains("not \"all\""));
+        let with = |values| table.with_overrides(values).map(|kernels| kernels.to_string());
+        let tiles = with([Some("16x8"), None, None]).unwrap();
+        assert_eq!(tiles, "16x8 tiles; fused: none; few simplices: 0");
+        let fusion = with([None, Some("rows, layers"), None]).unwrap();
+        assert_eq!(fusion, "registers; fused: layers, rows; few simplices: 0");
+        let all = with([Some("registers"), Some("none"), Some("7")]).unwrap();
+        assert_eq!(all, "registers; fused: none; few simplices: 7");
+        for (wrong, name) in [([Some("4x4"), None, None], "4x4"), ([None, Some("all"), None], "all")] {
+            assert!(with(wrong).unwrap_err().to_string().contains(&format!("not \"{name}\"")));
+        }
+        assert!(with([None, None, Some("-1")]).unwrap_err().to_string().contains("whole number, not \"-1\""));
     }
 }

@@ -22,11 +22,11 @@ const LABELS: usize = ROWS - 1;
 const STRIDE: usize = 4;
 
 #[derive(Clone, Copy)]
-struct Size {
-    members: usize,
-    hidden: usize,
-    columns: usize,
-    pixels: usize,
+pub(super) struct Size {
+    pub members: usize,
+    pub hidden: usize,
+    pub columns: usize,
+    pub pixels: usize,
 }
 
 /// Returns the bits that the example's stages leave.
@@ -49,7 +49,7 @@ fn numbers(count: usize, of: impl Fn(f32) -> f32) -> Values {
 }
 
 /// A network of two layers, resampled at the velocity of each member, with a continuum.
-fn example(size: Size) -> (Recording, Batch) {
+pub(super) fn example(size: Size) -> (Recording, Batch) {
     let mut recording = Recording::default();
     for p in 0..=LABELS {
         let scale = if p == 0 { 100.0 } else { 1.0 };

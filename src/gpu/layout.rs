@@ -57,12 +57,13 @@ const FIELDS: [(Field, &str); 15] = [
 ];
 
 /// Cells of the control buffer (i32), with their names in WGSL.
-pub(super) const CONTROL: [&str; 8] =
-    ["STATUS", "ROUNDS", "REJECTIONS", "MODE", "FINISHING", "GAVE_WAY", "RESTARTS", "PAUSE"];
+pub(super) const CONTROL: [&str; 9] =
+    ["STATUS", "ROUNDS", "REJECTIONS", "MODE", "FINISHING", "GAVE_WAY", "RESTARTS", "PAUSE", "EVALUATIONS"];
 pub(super) const STATUS: usize = 0;
 pub(super) const ROUNDS: usize = 1;
 pub(super) const GAVE_WAY: usize = 5;
 pub(super) const PAUSE: usize = 7;
+pub(super) const EVALUATIONS: usize = 8;
 
 /// Numbers before the slots in the list of members.
 pub(super) const HEAD: usize = 2;

@@ -26,6 +26,8 @@ mod plausible;
 mod population;
 mod probe;
 mod readback;
+#[cfg(test)]
+mod simplex_tests;
 mod stages;
 mod step_constants;
 #[cfg(test)]
@@ -66,9 +68,9 @@ impl GpuDevice {
     ///
     /// # Errors
     /// Returns [`Error::NoAdapter`] if there is no such adapter, [`Error::Usage`] if the environment variable
-    /// `POPFIT_GPU_TILES` or `POPFIT_GPU_FUSION` names no kernel, [`Error::DeviceUntrusted`] if the adapter's
-    /// arithmetic fails the probe, and otherwise the error with which the adapter refuses to work: [`Error::Device`],
-    /// [`Error::DeviceLost`] or [`Error::OutOfMemory`].
+    /// `POPFIT_GPU_TILES`, `POPFIT_GPU_FUSION` or `POPFIT_GPU_FEW_SIMPLICES` has a value that it may not have,
+    /// [`Error::DeviceUntrusted`] if the adapter's arithmetic fails the probe, and otherwise the error with which the
+    /// adapter refuses to work: [`Error::Device`], [`Error::DeviceLost`] or [`Error::OutOfMemory`].
     pub fn open(index: usize) -> Result<GpuDevice> {
         GpuDevice::choose(Choice::Index(index))
     }

@@ -75,7 +75,8 @@ impl GpuPopulation {
         };
         let products = context.products(recording.has_halves());
         let groups = allowed.kernels(&recording, Some(products));
-        let shaders = stages::shaders(&recording, &groups, layout, method, products)?;
+        let few_simplices = context.kernels.few_simplices;
+        let shaders = stages::shaders(&recording, &groups, layout, method, products, few_simplices)?;
         let plan = Plan::new(&recording, layout, shaders.len() - 1, &allowed.unwritten(&recording));
         let buffers = Buffers::new(&context, &recording, &plan)?;
         let pipelines = shaders.par_iter().map(|shader| Pipeline::new(&context, shader, &buffers));

@@ -10,7 +10,7 @@ use web_time::Instant;
 
 use super::context::Context;
 use super::faults::{Call, Fault};
-use super::layout::{Field, GAVE_WAY, Layout, NO_VALUE, ROUNDS, STATUS, verdict};
+use super::layout::{EVALUATIONS, Field, GAVE_WAY, Layout, NO_VALUE, ROUNDS, STATUS, verdict};
 use crate::error::Result;
 use crate::math::triangle::packed_length;
 use crate::solver::simplex::LANES;
@@ -184,12 +184,12 @@ fn simplex_outcome(layout: Layout, simplex: usize, fields: &[f32], control: &[i3
     let known = (0..=layout.parameters).filter(|&v| value(v) < f64::from(NO_VALUE));
     let best = known.min_by(|&a, &b| value(a).total_cmp(&value(b)));
     let vertex = best.unwrap_or(0);
-    let rounds = u32::try_from(control[ROUNDS * slots + simplex * LANES]).unwrap_or(0);
+    let count_in = |cell: usize| u32::try_from(control[cell * slots + simplex * LANES]).unwrap_or(0);
     Outcome {
         status: Status::from_code(control[STATUS * slots + simplex * LANES]),
         gave_way: None,
-        rounds,
-        evaluations: rounds * LANES as u32,
+        rounds: count_in(ROUNDS),
+        evaluations: count_in(EVALUATIONS),
         parameters: (0..layout.parameters).map(|p| number(vertex * layout.parameters + p)).collect(),
         chi2: best.map_or(f64::INFINITY, value),
         penalty: 0.0,

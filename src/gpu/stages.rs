@@ -11,17 +11,18 @@ use crate::kernels::shader::{Dispatch, Shader, ShaderContext, Target};
 use crate::math::Real;
 use crate::math::triangle::packed_length;
 use crate::recording::Recording;
-use crate::solver::simplex::LANES;
 use crate::solver::thresholds::largest_cost;
 use crate::solver::{LevenbergMarquardt, Method, NelderMead};
 
-/// Returns the shaders of a round: one for each group of stages, `step` and `halve` or `simplex`, and `compact`.
+/// Returns the shaders of a round: one for each group of stages, `step` and `halve` or `simplex`, and `compact`. More
+/// than `few_simplices` fill the device.
 pub(super) fn shaders(
     recording: &Recording,
     groups: &[Range<usize>],
     layout: Layout,
     method: &Method,
     products: Products,
+    few_simplices: usize,
 ) -> Result<Vec<Shader>> {
     let context = &ShaderContext { declared: recording.declared(), layout: layout.constants(), products };
     let mut shaders = Vec::with_capacity(groups.len() + 3);
@@ -34,7 +35,7 @@ pub(super) fn shaders(
         Method::LevenbergMarquardt(settings) => {
             shaders.extend([step(context, recording, settings), halve(context)]);
         }
-        Method::NelderMead(settings) => shaders.push(simplex(context, recording, settings)),
+        Method::NelderMead(settings) => shaders.push(simplex(context, recording, settings, few_simplices)),
     }
     let dispatches: Vec<Dispatch> = shaders.iter().map(|shader| shader.dispatch).collect();
     shaders.push(compact(context, &dispatches));
@@ -78,12 +79,13 @@ fn step(context: &ShaderContext<'_>, recording: &Recording, settings: &Levenberg
     shader
 }
 
-/// Returns the shader that takes one Nelder–Mead iteration of each simplex.
-fn simplex(context: &ShaderContext<'_>, recording: &Recording, settings: &NelderMead) -> Shader {
+/// Returns the shader that takes one Nelder–Mead iteration of each simplex, or half of one where more than
+/// `few_simplices` are active.
+fn simplex(context: &ShaderContext<'_>, recording: &Recording, settings: &NelderMead, few_simplices: usize) -> Shader {
     let mut shader = context.start(
         "simplex",
         include_str!("../../shaders/simplex.wgsl"),
-        Dispatch { denominator: 64 * LANES as u32, ..Dispatch::MEMBERS },
+        Dispatch { of_all: true, ..Dispatch::MEMBERS },
     );
     shader.state(true);
     shader.bind("control", "i32", Target::Control, true);
@@ -97,7 +99,7 @@ fn simplex(context: &ShaderContext<'_>, recording: &Recording, settings: &Nelder
     constants.float("UNIT", unit);
     constants.float("RELATIVE_UNIT", relative_unit);
     constants.float("MARGINALISE", f64::from(u8::from(recording.marginalise)));
-    declare_simplex(constants, settings);
+    declare_simplex(constants, settings, few_simplices);
     shader
 }
 

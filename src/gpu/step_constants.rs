@@ -48,8 +48,14 @@ pub(super) fn declare_trust(constants: &mut Constants) {
     constants.float("TRUSTED_STEP", TRUSTED_STEP);
 }
 
-/// Adds the WGSL constants of Nelder–Mead: limits of a run, and thresholds of convergence.
-pub(super) fn declare_simplex(constants: &mut Constants, settings: &NelderMead) {
+/// Adds the WGSL constants of Nelder–Mead: limits of a run, thresholds of convergence, and how many simplices count as
+/// few, so that all their points are evaluated at once.
+pub(super) fn declare_simplex(constants: &mut Constants, settings: &NelderMead, few_simplices: usize) {
+    constants.unsigned("FEW_SIMPLICES", few_simplices);
+    // which lanes have been evaluated; 0 when a simplex enters
+    for (mode, name) in (0..).zip(["ALL_LANES", "FIRST_LANES", "SECOND_LANE"]) {
+        constants.signed(name, mode);
+    }
     constants.float("SIZE", settings.size);
     constants.signed("MAX_ROUNDS", signed(settings.max_rounds));
     constants.signed("MAX_RESTARTS", signed(settings.max_restarts));

@@ -91,7 +91,7 @@ struct Seen {
 fn compare(count: usize, boxed: bool, seen: &mut Seen) {
     let mut random = uniform(7 + count as u64);
     // some columns are so small that the floor of the damping's diagonal holds their parameters back
-    let smallest = |l: usize| if l % 2 == 0 { 1.0 } else { 0.003 };
+    let smallest = |l: usize| if l.is_multiple_of(2) { 1.0 } else { 0.003 };
     let problems: Vec<Problem> = (0..LANES).map(|l| Problem::new(count, smallest(l), &mut random)).collect();
     let starts: Vec<f64> = (0..LANES * count).map(|_| 2.0 * random()).collect();
     let mut bound = |sign: f64| -> Vec<f64> {
