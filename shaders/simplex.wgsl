@@ -2,16 +2,17 @@
 // evaluated, then sets the next ones. Coefficients of Gao & Han 2012; in coarse searches of up to CLASSICAL free
 // parameters those of Nelder & Mead 1965.
 //
-// Where more than FEW_SIMPLICES are active, they fill the device: then the reflection is evaluated first, and in another
-// round the expansion or the contraction that it asks for, if any; the other members sit out. Where there are fewer, all
-// four points are evaluated at once. Both ways take the same points. A shrink evaluates the vertices that moved.
+// Where more than FEW_SIMPLICES are active, they fill the device: then the reflection is evaluated first, and in
+// another round the expansion or the contraction that it asks for, if any; the other members sit out. Where there are
+// fewer, all four points are evaluated at once. Both ways take the same points. A shrink evaluates the vertices that
+// moved.
 //
-// One simplex an invocation, that of its first member. members, state (read-write: trial points and sums of its members), control (read-write),
-// limits (spectra x 4 x PARAMETERS: lower, upper, ...), simplices (read-write, SIMPLICES numbers a field: vertices,
-// values, SPREAD_AT and the time before). f32. Constants of the settings: MAX_ROUNDS, FATOL, RELATIVE (by how much of
-// the lowest objective the vertices' may differ), UNIT and RELATIVE_UNIT (of COARSE_FATOL), SIZE, MAX_RESTARTS;
-// MARGINALISE 1 or 0; PENDING, the value of a vertex that is not known yet, and NO_VALUE, where the model is not
-// finite. Twin of src/solver/round/simplex.rs.
+// The invocation of a simplex's first member moves the simplex; those of its other members do nothing. members, state
+// (read-write: trial points and sums of its members), control (read-write), limits (spectra x 4 x PARAMETERS: lower,
+// upper, ...), simplices (read-write, SIMPLICES numbers a field: vertices, values, SPREAD_AT and the time before). f32.
+// Constants of the settings: MAX_ROUNDS, FATOL, RELATIVE (by how much of the lowest objective the vertices' may
+// differ), UNIT and RELATIVE_UNIT (of COARSE_FATOL), SIZE, MAX_RESTARTS; MARGINALISE 1 or 0; PENDING, the value of a
+// vertex that is not known yet, and NO_VALUE, where the model is not finite. Twin of src/solver/round/simplex.rs.
 //@use math, members, state
 
 // PARAMETERS as the compiler cannot know it: unrolled loops take software drivers seconds.
@@ -102,7 +103,7 @@ fn second_lane() -> u32 {
     return select(3u, 2u, reflected < value(worst));
 }
 
-// Lets some lanes take part in the next round, and the others sit it out.
+// Lets some lanes take part in the next round, and the others sit it out: a pause of 1, which every round renews.
 fn ask(first: u32, last: u32, mode: i32) {
     for (var lane = 0u; lane < LANES; lane++) {
         control[cell(PAUSE, lane_slot(lane))] = select(1, 0, lane >= first && lane <= last);
@@ -295,21 +296,21 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     for (var p = 0u; p < parameter_count; p++) {
         vertex_count += select(0u, 1u, upper_bound(p) > lower_bound(p));
     }
-    let mode = control[cell(MODE, lane_slot(0u))];
-    var evaluated = select(1u, LANES, mode == ALL_LANES);
+    // points that count, whatever else was evaluated
+    var evaluations = 0u;
     if next_pending(0u) == vertex_count {
         sort_ends();
         let lane = second_lane();
-        if mode == FIRST_LANES && lane < LANES {
-            control[cell(EVALUATIONS, lane_slot(0u))] += 1;
+        if control[cell(MODE, lane_slot(0u))] == FIRST_LANES && lane < LANES {
             ask(lane, lane, SECOND_LANE);
             return;
         }
+        evaluations = select(1u, 2u, lane < LANES);
         replace_worst();
     } else {
-        evaluated = select(take_values(), LANES, mode == ALL_LANES);
+        evaluations = take_values();
     }
-    control[cell(EVALUATIONS, lane_slot(0u))] += i32(evaluated);
+    control[cell(EVALUATIONS, lane_slot(0u))] += i32(evaluations);
     let rounds = control[cell(ROUNDS, lane_slot(0u))] + 1;
     let status = choose(rounds);
     for (var lane = 0u; lane < LANES; lane++) {

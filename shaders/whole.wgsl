@@ -7,9 +7,6 @@
 // of src/cpu/whole.rs.
 //@use functions, state, packed, box, judge
 
-// Longest step, as a share of its parameter's magnitude, that may be taken without an evaluation
-// (src/cpu/lanes/descent.rs).
-
 fn limit(kind: u32, parameter: u32, slot: u32) -> f32 {
     return limits[(3u * parameter + kind) * CAPACITY + slot];
 }

@@ -102,7 +102,7 @@ impl<'a> Values<'a> {
 
     /// Returns whether any number in this range of indices is +∞.
     pub(crate) fn has_infinite(&self, some: Range<usize>) -> bool {
-        // without a way out of the loops, which makes them vector code
+        // loops without an early exit are vector code
         match &self.0 {
             Kind::Double(values) => values[some].iter().fold(false, |any, x| any | (*x == f64::INFINITY)),
             Kind::Single(values) => values[some].iter().fold(false, |any, x| any | (*x == f32::INFINITY)),

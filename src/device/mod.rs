@@ -80,7 +80,8 @@ pub struct DeviceDescription {
     pub software: bool,
     /// Maximum sizes of buffers and bindings.
     pub limits: String,
-    /// Kernels of a GPU: the variants of its matrix product, and the stages that share a kernel.
+    /// Kernels of a GPU: the variants of its matrix product, the stages that share a kernel, and how many simplices
+    /// count as few.
     pub kernels: String,
 }
 
@@ -126,7 +127,7 @@ impl Device {
     ///
     /// # Errors
     /// Returns [`Error::Usage`] if the environment variable `POPFIT_GPU_TILES`, `POPFIT_GPU_FUSION` or
-    /// `POPFIT_GPU_FEW_SIMPLICES` has a value that it may not have.
+    /// `POPFIT_GPU_FEW_SIMPLICES` has an invalid value.
     pub fn auto() -> Result<Device> {
         #[cfg(feature = "gpu")]
         match crate::gpu::GpuDevice::hardware() {

@@ -1,5 +1,6 @@
-//! The kernels that an adapter is given: a table by its class, with an override from the environment. Products use
-//! registers alone on software adapters, and tiles in workgroup memory on cards (`shaders/variants/`).
+//! The kernels that an adapter is given, and how many simplices it counts as few: a table by its class, with overrides
+//! from the environment. Products use registers alone on software adapters, and tiles in workgroup memory on cards
+//! (`shaders/variants/`).
 //!
 //! The choice depends on the adapter alone, never on a clock: two runs on one machine have the same bits.
 //! `POPFIT_GPU_TILES`, `POPFIT_GPU_FUSION` and `POPFIT_GPU_FEW_SIMPLICES` replace the table's entries, to compare them
@@ -44,7 +45,8 @@ impl Kernels {
         table.with_overrides(values.each_ref().map(Option::as_deref))
     }
 
-    /// Returns the product kernel and the fusions that suit a type of device and its vendor.
+    /// Returns the product kernel, the fusions and the number of few simplices that suit a type of device and its
+    /// vendor.
     ///
     /// Software adapters have no workgroup memory worth the name, and sweep twice at the cost of a third. Large tiles
     /// need the registers and the memory of a discrete card, whose kernels wait for memory: there fusion halves the
@@ -57,6 +59,7 @@ impl Kernels {
             (wgpu::DeviceType::Cpu, _) => (Variant::Registers, Fused::NONE, 0),
             (wgpu::DeviceType::DiscreteGpu, NVIDIA) => (middle, Fused { layers: true, sums: true, rows: true }, 128),
             (wgpu::DeviceType::DiscreteGpu, AMD) => (large, Fused { layers: true, sums: true, rows: false }, 128),
+            (wgpu::DeviceType::DiscreteGpu, _) => (small, Fused { layers: true, sums: false, rows: false }, 128),
             _ => (small, Fused { layers: true, sums: false, rows: false }, 32),
         };
         Kernels { product, fused, few_simplices }
@@ -71,7 +74,9 @@ impl Kernels {
             self.fused = parse_fusion(text)?;
         }
         if let Some(text) = simplices {
-            let wrong = |_| Error::Usage(format!("{SIMPLICES_VARIABLE} is a whole number, not \"{text}\""));
+            let wrong = |_| {
+                Error::Usage(format!("{SIMPLICES_VARIABLE} must be a whole number from 0 to 65535, not \"{text}\""))
+            };
             self.few_simplices = text.parse::<u16>().map_err(wrong)?.into();
         }
         Ok(self)
@@ -149,6 +154,9 @@ mod tests {
         for (wrong, name) in [([Some("4x4"), None, None], "4x4"), ([None, Some("all"), None], "all")] {
             assert!(with(wrong).unwrap_err().to_string().contains(&format!("not \"{name}\"")));
         }
-        assert!(with([None, None, Some("-1")]).unwrap_err().to_string().contains("whole number, not \"-1\""));
+        for wrong in ["-1", "70000", "few"] {
+            let error = with([None, None, Some(wrong)]).unwrap_err().to_string();
+            assert!(error.contains(&format!("from 0 to 65535, not \"{wrong}\"")), "{error}");
+        }
     }
 }

@@ -68,7 +68,7 @@ impl GpuDevice {
     ///
     /// # Errors
     /// Returns [`Error::NoAdapter`] if there is no such adapter, [`Error::Usage`] if the environment variable
-    /// `POPFIT_GPU_TILES`, `POPFIT_GPU_FUSION` or `POPFIT_GPU_FEW_SIMPLICES` has a value that it may not have,
+    /// `POPFIT_GPU_TILES`, `POPFIT_GPU_FUSION` or `POPFIT_GPU_FEW_SIMPLICES` has an invalid value,
     /// [`Error::DeviceUntrusted`] if the adapter's arithmetic fails the probe, and otherwise the error with which the
     /// adapter refuses to work: [`Error::Device`], [`Error::DeviceLost`] or [`Error::OutOfMemory`].
     pub fn open(index: usize) -> Result<GpuDevice> {

@@ -2,9 +2,10 @@
 
 use super::context::Context;
 use super::entry::Entry;
-use super::layout::{Field, GAVE_WAY, HEAD, Layout, PAUSE, ROUNDS, RUNNING, STATUS, verdict};
+use super::layout::{EVALUATIONS, Field, GAVE_WAY, HEAD, Layout, PAUSE, ROUNDS, RUNNING, STATUS, verdict};
 use crate::error::Result;
 use crate::solver::member::Active;
+use crate::solver::simplex::LANES;
 use crate::solver::{Method, Status, basin};
 
 /// Checks the list's first numbers, of members that take part and of all active ones, of which there were `before` when
@@ -68,8 +69,13 @@ fn is_state(entry: &Entry, layout: Layout, method: Method, slot: usize) -> bool 
     damped && (0..layout.parameters).all(|p| !number(Field::TrialParameters, p).is_nan())
 }
 
-/// Returns whether the numbers of a simplex are neither poison nor all zero.
+/// Returns whether the numbers of a simplex are neither poison nor all zero, and no more points count than it could
+/// have evaluated.
 fn is_simplex(entry: &Entry, layout: Layout, simplex: usize) -> bool {
+    let cell = |field: usize| i64::from(entry.control[field * layout.capacity + simplex * LANES]);
+    if !(1..=LANES as i64 * cell(ROUNDS)).contains(&cell(EVALUATIONS)) {
+        return false;
+    }
     let number = |field: usize| f32::from_bits(entry.simplices[field * layout.simplices() + simplex]);
     !number(layout.values()).is_nan() && (0..layout.simplex_length()).any(|field| number(field) != 0.0)
 }

@@ -178,7 +178,9 @@ impl GpuPopulation {
                 let (compact, moves) = moves.split_last().map_or((0.0, moves), |(last, rest)| (*last, rest));
                 let (calls, by_stage) = (vec![1; stages], vec![members as u64; stages]);
                 gauge.add(&Tally { seconds: own.to_vec(), calls, members: by_stage });
-                gauge.step(members, moves.iter().sum());
+                // `simplex` moves all simplices, whoever takes part
+                let moved = if self.lanes() > 1 { self.active.all / self.lanes() } else { members };
+                gauge.step(moved, moves.iter().sum());
                 gauge.compact(self.active.all, compact);
                 active.push(members);
                 self.active = plausible::active(&self.context, one.head, self.active)?;

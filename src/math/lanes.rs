@@ -1,5 +1,7 @@
 //! One number of each of many fits, side by side: what vectorised loops across fits work on.
 
+use super::Real;
+
 /// Fits in a [`Lanes`].
 pub const LANES: usize = 64;
 
@@ -20,4 +22,10 @@ impl<R: Copy> Lanes<R> {
 #[inline(always)]
 pub fn pick<T>(condition: bool, yes: T, no: T) -> T {
     if condition { yes } else { no }
+}
+
+/// Returns the absolute value of x.
+#[inline(always)]
+pub fn absolute<R: Real>(x: R) -> R {
+    x.maximum(-x)
 }

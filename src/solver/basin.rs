@@ -11,8 +11,9 @@ pub const EQUAL: f64 = 4e-6;
 pub const FIRST_ROUND: u32 = 1;
 pub const HOPELESS_ROUND: u32 = 4;
 /// Rounds that a start sits out after its first one when another of its spectrum is better: mostly it need not go on
-/// then.
+/// then. (The members of a simplex that do not count in a round have a pause of 1, which every round renews.)
 pub const PAUSE: u32 = 2;
+const _: () = assert!(PAUSE >= 1);
 /// A point whose next step promises less than this share of another's rise above it will not fall much further.
 pub const SETTLED: f64 = 0.03;
 /// A step leads to a better point that ends so near to it: the square of the distance, in errors, as a share of what it

@@ -32,8 +32,8 @@ impl<R: Real> Interval<R> {
         self.lower < self.upper
     }
 
-    /// Returns whether a parameter at `x` may move: there is room, and the `gradient` (the half slope of the cost,
-    /// downwards) does not push it against a bound.
+    /// Returns whether a parameter at `x` may move: there is room, and the `gradient`, minus half the derivative of
+    /// the cost, does not push it against a bound.
     #[inline(always)]
     pub fn lets_move(self, x: R, gradient: R) -> bool {
         let pushed_down = (x <= self.lower) & (gradient <= R::ZERO);
@@ -62,8 +62,8 @@ impl<R: Real> Interval<R> {
         pick(self.contains(x + goal) | (left == R::ZERO), R::ONE, share)
     }
 
-    /// Returns the cost reduction predicted if a parameter that is held at `x` alone is freed; 0 unless the cost falls
-    /// inwards.
+    /// Returns the cost reduction predicted if this parameter, which is held at `x`, is the only one that is freed; 0
+    /// unless the cost falls inwards.
     ///
     /// `slope` is what is left of the gradient there, `size` the sum of the magnitudes of its terms, and `diagonal` the
     /// parameter's element of the normal matrix.

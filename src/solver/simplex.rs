@@ -1,12 +1,12 @@
 //! A population's simplices on the host (Nelder & Mead 1965, adaptive coefficients of Gao & Han 2012).
 //!
-//! A simplex owns [`LANES`] consecutive members, which evaluate for it: reflection, expansion and both contractions at
-//! once, or as many vertices that have no value yet.
+//! A simplex owns [`LANES`] consecutive members. Their points are its reflection, expansion and both contractions, or
+//! vertices that have no value yet; `round/simplex.rs` says which of them are evaluated.
 
 use super::thresholds::LEAST_EDGE;
 use super::{Bounds, Outcome, Status};
 
-/// Points that a simplex evaluates in one round.
+/// Members of a simplex.
 pub const LANES: usize = 4;
 
 /// A first simplex of given shape, in place of one that is made of a size alone.

@@ -130,7 +130,7 @@ fn before(text_ids: bool) -> Vec<Column> {
             Value::Text(Cow::Borrowed(&row.status_text))
         }),
         column("rounds", Int64, "", "Rounds of the winning start", |row, _| integer(row.rounds)),
-        column("evaluations", Int64, "", "Linearisations of all starts", |row, _| integer(row.evaluations)),
+        column("evaluations", Int64, "", "Evaluations of the model, of all starts", |row, _| integer(row.evaluations)),
         column("chi2", Float64, "", "chi-square of the pixels", |row, _| Value::Float(row.chi2)),
         column("dof", Int64, "", "Pixels - free parameters - continuum terms", |row, _| Value::Integer(row.dof)),
         column("objective", Float64, "", "chi2, priors and marginalisation", |row, _| Value::Float(row.objective)),

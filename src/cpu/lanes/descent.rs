@@ -3,9 +3,9 @@
 use pulp::Simd;
 
 use super::block::{Block, RUNNING, gradient, normal};
-use super::step::{absolute, renew};
+use super::step::renew;
 use crate::math::Real;
-use crate::math::lanes::{LANES, Lanes, pick};
+use crate::math::lanes::{LANES, Lanes, absolute, pick};
 use crate::math::triangle::packed_index;
 use crate::solver::round::step::equations::magnitude;
 use crate::solver::thresholds::{LEGS, SOLVE_ATTEMPTS, TRUSTED_STEP};

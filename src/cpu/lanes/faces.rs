@@ -3,9 +3,9 @@
 #![expect(clippy::needless_range_loop, reason = "one index for many arrays")]
 
 use super::block::{Block, RUNNING, gradient, normal};
-use super::step::{absolute, renew};
+use super::step::renew;
 use crate::math::Real;
-use crate::math::lanes::{LANES, Lanes, pick};
+use crate::math::lanes::{LANES, Lanes, absolute, pick};
 use crate::solver::Interval;
 use crate::solver::round::step::equations::on_the_way;
 

@@ -9,7 +9,7 @@ use pulp::Simd;
 use super::block::{Block, RUNNING, gradient, normal};
 use super::few::Promises;
 use crate::math::Real;
-use crate::math::lanes::{LANES, Lanes, pick};
+use crate::math::lanes::{LANES, Lanes, absolute, pick};
 use crate::solver::round::step::equations::{contraction, relaxation, shortened_reduction};
 use crate::solver::thresholds::{BEST_CONTRACTION, PATIENCE};
 use crate::solver::whole::Whole;
@@ -29,12 +29,6 @@ const SHRINKS: f64 = 0.5;
 #[inline(always)]
 pub fn renew<R: Real>(condition: bool, new: R, old: R) -> R {
     pick(condition, new, old) + R::ZERO
-}
-
-/// Returns the absolute value of x.
-#[inline(always)]
-pub fn absolute<R: Real>(x: R) -> R {
-    x.maximum(-x)
 }
 
 /// Converts a status to its code as a floating-point number, which is how lanes store it.

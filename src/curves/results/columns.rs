@@ -130,7 +130,7 @@ impl CurveColumns {
         let parts = self.status.par_chunks(PART).zip(self.flags.par_chunks(PART)).enumerate();
         parts
             .flat_map_iter(|(part, (status, flags))| {
-                // as a rule all are plain, and a loop without a way out is vector code
+                // as a rule all are plain, and a loop without an early exit is vector code
                 let all_plain = status.iter().zip(flags).fold(true, |all, end| all & is_plain(end));
                 let some = if all_plain { 0 } else { status.len() };
                 let ends = status.iter().zip(flags).take(some).enumerate();
@@ -301,5 +301,28 @@ impl CurveRun {
             })?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unusual_curves_are_found_in_every_part() {
+        let count = 2 * PART + 5;
+        let mut columns = CurveColumns {
+            status: vec![Status::Ftol; count],
+            flags: vec![Flags::empty(); count],
+            ..Default::default()
+        };
+        assert!(columns.unusual().is_empty());
+        let expected = [0, PART - 1, PART, PART + 7, 2 * PART, count - 1];
+        for (k, status) in expected.into_iter().zip([Status::BadInput, Status::Stalled, Status::MaxRounds].repeat(2)) {
+            columns.status[k] = status;
+        }
+        columns.status[PART] = Status::Gtol;
+        columns.flags[PART] = Flags::UNDETERMINED;
+        assert_eq!(columns.unusual(), expected);
     }
 }

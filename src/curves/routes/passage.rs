@@ -284,7 +284,7 @@ impl<'a> Passage<'a> {
         // what was here before may be another fit's; a number would say that f32 has left it
         columns.variances.fill(f64::NAN);
         columns.status.fill(WAITING);
-        // without a way out of the loops, which makes them vector code: as a rule all are good
+        // loops without an early exit are vector code: as a rule all are good
         if alike
             && sizes.iter().fold(true, |all, size| all & has_squares(*size))
             && batch.starts.iter().fold(true, |all, x| all & x.is_finite())

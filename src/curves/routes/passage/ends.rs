@@ -50,7 +50,7 @@ impl Passage<'_> {
         let ends = columns.chi2.par_chunks(TASK).zip(columns.status.par_chunks_mut(TASK));
         parts.zip(ends).enumerate().for_each(|(part, ((variances, parameters), (chi2, status)))| {
             let before = part * TASK;
-            // as a rule all are known, and a loop without a way out is vector code
+            // as a rule all are known, and a loop without an early exit is vector code
             if variances.iter().fold(false, |lost, variance| lost | variance.is_nan()) {
                 let each = variances.chunks_mut(p).zip(parameters.chunks(p)).zip(chi2.iter().zip(&mut *status));
                 for (k, ((own, parameters), (chi2, status))) in (before..).zip(each) {

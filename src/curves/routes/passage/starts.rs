@@ -17,7 +17,7 @@ impl Passage<'_> {
     pub(super) fn prepare(&self, some: Range<usize>, sizes: &[f64], given: &[f64]) -> Option<(Vec<f64>, Vec<f64>)> {
         let (p, linear) = (self.parameters, self.formula.linear());
         let fits = || given.chunks_exact(p).zip(sizes);
-        // as a rule all are usual, and a loop without a way out is quicker
+        // as a rule all are usual, and a loop without an early exit is quicker
         if fits().fold(true, |all, (start, size)| all & is_usual(start, linear, *size)) {
             return None;
         }

@@ -1,10 +1,10 @@
 //! Equations of a damped step, for one number. The step of a member (`step.rs`, in f64) and the steps of small fits,
 //! many side by side (`cpu/lanes`, in f32 or f64), are made of them and of [`Interval`](crate::solver::Interval). None
-//! has a branch, so that a loop over lanes becomes vector code. Their twins in WGSL are in `shaders/shared/judge.wgsl`,
-//! `box.wgsl` and `faces.wgsl`.
+//! has a branch, so that a loop over lanes becomes vector code. Their twins are in `shaders/step.wgsl`, `whole.wgsl`
+//! and `shared/{judge,box,faces}.wgsl`.
 
 use crate::math::Real;
-use crate::math::lanes::pick;
+use crate::math::lanes::{absolute, pick};
 use crate::solver::thresholds::SMALLEST_MAGNITUDE;
 
 /// Returns the factor on the damping after a step with gain ratio ρ: max(⅓, 1 − (2ρ − 1)³). (Nielsen 1999, eq. 2.21)
@@ -14,8 +14,8 @@ pub fn relaxation<R: Real>(gain_ratio: R) -> R {
     R::of(1.0 / 3.0).maximum(R::ONE - t * t * t)
 }
 
-/// Returns the ratio of the predicted reductions of two successive steps, between `best`, the smallest that is believed,
-/// and 1. The step after the next is expected to gain this share of what the next one gains.
+/// Returns the ratio of the predicted reductions of two successive steps, between `best`, the smallest that is
+/// believed, and 1. The step after the next is expected to gain this share of what the next one gains.
 #[inline(always)]
 pub fn contraction<R: Real>(next: R, previous: R, best: R) -> R {
     (next / previous).maximum(best).minimum(R::ONE)
@@ -30,7 +30,7 @@ pub fn shortened_reduction<R: Real>(linear: R, quadratic: R, share: R) -> R {
 /// Returns the magnitude of a parameter, by which its steps are limited: |x|, but at least a share of its unit.
 #[inline(always)]
 pub fn magnitude<R: Real>(x: R, unit: R) -> R {
-    x.maximum(-x).maximum(R::of(SMALLEST_MAGNITUDE) * unit)
+    absolute(x).maximum(R::of(SMALLEST_MAGNITUDE) * unit)
 }
 
 /// Returns the place after a `share` of the way between two places; `to` itself, to the bit, where the share is 1.
