@@ -110,10 +110,10 @@ fn compare(count: usize, boxed: bool, seen: &mut Seen) {
             members[l].trial_sums = problem.sums(&members[l].trial);
         }
         block.step(&whole);
-        for l in (0..LANES).filter(|l| std::mem::take(&mut followed[*l])).collect::<Vec<usize>>() {
+        for (l, (member, followed)) in members.iter_mut().zip(&mut followed).enumerate() {
             let own = l * count..(l + 1) * count;
             let bounds = Bounds { lower: &lower[own.clone()], upper: &upper[own] };
-            followed[l] = compare_step(&mut members[l], bounds, (&block, l), seen);
+            *followed = *followed && compare_step(member, bounds, (&block, l), seen);
         }
     }
 }

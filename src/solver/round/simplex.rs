@@ -2,11 +2,11 @@
 //! next ones. f64. Twin of `shaders/simplex.wgsl`.
 //!
 //! A simplex owns four consecutive members. Their points are its reflection, expansion and both contractions, or four
-//! vertices that have no value yet (at the start, after a shrink, after a restart). A device thus runs
-//! simplices as it runs everything else: the stages, then what moves the members, then `compact`. The recording has
-//! `values_only`: the same stages without rows of derivatives. The CPU, and a GPU that enough simplices fill, evaluate
-//! only the one or two points that matter, one after the other; with fewer, a GPU evaluates all four at once. The
-//! simplex moves the same way.
+//! vertices that have no value yet (at the start, after a shrink, after a restart). A device thus runs simplices as it
+//! runs everything else: the stages, then what moves the members, then `compact`. The recording has `values_only`: the
+//! same stages without rows of derivatives. The CPU, and a GPU that enough simplices fill, evaluate only the one or two
+//! points that matter, one after the other; with fewer, a GPU evaluates all four at once. The simplex moves the same
+//! way.
 //!
 //! With n free parameters, the coefficients are those of Gao & Han (2012, Comput. Optim. Appl. 51, 259): ρ = 1, χ = 1 +
 //! 2/n, γ = 3/4 − 1/2n, σ = 1 − 1/n (½ for n = 1). A coarse search up to n = 6 has those of Nelder & Mead, ρ = 1, χ =
