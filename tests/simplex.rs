@@ -38,6 +38,21 @@ fn alone_it_reaches_the_minima() {
     assert!(free.iter().all(|gap| *gap <= 0.1));
 }
 
+/// Without a linearisation restarts take the place of the surface, and many more evaluations.
+#[test]
+fn without_derivatives_it_comes_near_the_minima() {
+    let spectra = Spectra::open(data_folder().join("synb/fixed_vsini/spectra.npz")).unwrap().slice(0..12);
+    let fit = |simplex: NelderMead| {
+        SpectralFitter::new(synb_model(), Device::cpu()).solver(simplex).starts(1).fit(&spectra).unwrap()
+    };
+    let (with, without) = (fit(NelderMead::default()), fit(NelderMead::default().linearise(false)));
+    sound(&without);
+    for (a, b) in with.rows().zip(without.rows()) {
+        assert!(b.objective() - a.objective() < 0.1, "{} {}", a.objective(), b.objective());
+        assert!(b.evaluations() > 3 * a.evaluations(), "{} {}", a.evaluations(), b.evaluations());
+    }
+}
+
 #[test]
 fn as_a_polish_it_ends_no_higher() {
     let lm = LevenbergMarquardt::default();

@@ -65,7 +65,8 @@ impl CurveFitter {
 
     /// A simplex that goes on until rounding stops it, spread again up to 20 times: 51 of the 54 NIST StRD fits (44 to
     /// 51 with other sizes).
-    pub const NELDER_MEAD: NelderMead = NelderMead { max_rounds: 20_000, fatol: 0.0, size: 0.5, max_restarts: 20 };
+    pub const NELDER_MEAD: NelderMead =
+        NelderMead { max_rounds: 20_000, fatol: 0.0, size: 0.5, max_restarts: 20, linearise: true };
 
     /// Makes a fitter of a [`Formula`](crate::Formula) or another [`CurveModel`], with
     /// [`LEVENBERG_MARQUARDT`](Self::LEVENBERG_MARQUARDT). The model may have up to 32 parameters, and must run on the

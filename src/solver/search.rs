@@ -163,7 +163,8 @@ pub fn search(
     if cancel.load(Ordering::Relaxed) {
         return Ok(vec![None; fits.len()]);
     }
-    let linearised = machine.linearise()?;
+    let may = settings.settings.linearise;
+    let linearised = if may { machine.linearise()? } else { vec![Outcome::default(); fits.len()] };
     let mut searches: Vec<Search> = fits.iter().zip(linearised).map(|(fit, l)| Search::new(fit, l, settings)).collect();
     trust_first_vertices(machine, &mut searches)?;
     for turn in 0..=COARSE.len() {

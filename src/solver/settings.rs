@@ -96,9 +96,9 @@ impl fmt::Display for LevenbergMarquardt {
     }
 }
 
-/// Population Nelder–Mead (Nelder & Mead 1965; adaptive coefficients, Gao & Han 2012) on the objective itself. One
-/// linearisation at the start shapes the first simplex, and a quadratic surface refines its end; it counts as one
-/// evaluation and one per free parameter.
+/// Population Nelder–Mead (Nelder & Mead 1965; adaptive coefficients, Gao & Han 2012) on the objective itself. Unless
+/// [`linearise`](Self::linearise) is false, one linearisation at the start shapes the first simplex, and a quadratic
+/// surface refines its end; the linearisation counts as one evaluation and one per free parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct NelderMead {
@@ -113,11 +113,14 @@ pub struct NelderMead {
     /// A simplex that no linearisation shaped is spread again around its best vertex, ever smaller, until two in a row
     /// gain no more than `fatol`; at most so often.
     pub max_restarts: u32,
+    /// Whether the search may linearise the model at the start. Without, it compares objectives alone, as it does for
+    /// models that have no derivatives (scalar costs), and takes several times as many evaluations.
+    pub linearise: bool,
 }
 
 impl Default for NelderMead {
     fn default() -> Self {
-        NelderMead { max_rounds: 1500, fatol: 1e-3, size: 0.5, max_restarts: 6 }
+        NelderMead { max_rounds: 1500, fatol: 1e-3, size: 0.5, max_restarts: 6, linearise: true }
     }
 }
 
@@ -126,6 +129,7 @@ setters!(NelderMead {
     fatol: f64;
     size: f64;
     max_restarts: u32;
+    linearise: bool;
 });
 
 impl NelderMead {
@@ -182,9 +186,9 @@ impl NelderMead {
 impl fmt::Display for NelderMead {
     /// `key = value`, line by line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NelderMead { max_rounds, fatol, size, max_restarts } = self;
+        let NelderMead { max_rounds, fatol, size, max_restarts, linearise } = self;
         writeln!(f, "simplex_max_rounds = {max_rounds}\nfatol = {fatol:e}\nsize = {size}")?;
-        write!(f, "max_restarts = {max_restarts}")
+        write!(f, "max_restarts = {max_restarts}\nlinearise = {linearise}")
     }
 }
 

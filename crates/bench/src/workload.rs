@@ -116,10 +116,14 @@ impl Workload {
     }
 
     /// Returns popfit's solvers to time, with names: Levenberg–Marquardt (default: 1e-9 of the objective, tighter than
-    /// the peers) and Nelder–Mead.
-    pub fn solvers(&self) -> [(&'static str, Solver); 2] {
+    /// the peers), and Nelder–Mead with and without a linearisation.
+    pub fn solvers(&self) -> [(&'static str, Solver); 3] {
         let simplex = NelderMead::default().fatol(TOLERANCE);
-        [("popfit lm", LevenbergMarquardt::default().into()), ("popfit nelder-mead", simplex.into())]
+        [
+            ("popfit lm", LevenbergMarquardt::default().into()),
+            ("popfit nelder-mead", simplex.into()),
+            ("popfit nelder-mead alone", simplex.linearise(false).into()),
+        ]
     }
 
     /// Fits the first `count` curves or spectra by popfit with this solver on this device.

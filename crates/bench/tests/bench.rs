@@ -29,7 +29,9 @@ fn a_quick_run_writes_the_schema() {
     let text = |row: &Value, key: &str| row[key].as_str().unwrap().to_owned();
     let of = |key: &str| rows.iter().map(|row| text(row, key)).collect::<BTreeSet<String>>();
     assert_eq!(of("workload"), ["emulator", "gauss2d", "synb"].map(String::from).into());
-    for solver in ["popfit lm", "popfit nelder-mead", "argmin nelder-mead", "levenberg-marquardt"] {
+    for solver in
+        ["popfit lm", "popfit nelder-mead", "popfit nelder-mead alone", "argmin nelder-mead", "levenberg-marquardt"]
+    {
         assert!(of("solver").contains(solver), "{solver}");
     }
     for row in rows {
