@@ -59,7 +59,6 @@ fn on_the_gpu() {
     compare("synb, gpu", &both(&synb_model(), &device, &spectra("fixed_vsini")));
 }
 
-/// On a GPU a spectrum of known answer is among them, and judged.
 #[test]
 fn few_rounds_are_all_in_f32() {
     let some = spectra("fixed_vsini").slice(0..6);

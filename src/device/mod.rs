@@ -1,6 +1,7 @@
 //! The device that a user names, and what is done when it fails or has too little memory.
 
 pub(crate) mod retry;
+pub(crate) mod verify;
 
 use std::str::FromStr;
 use std::sync::Arc;

@@ -10,8 +10,7 @@ use crate::solver::Device;
 /// Returns half of the starts in flight that the capacity allows and these spectra need; `None` if one spectrum's would
 /// not fit.
 pub fn half(capacity: usize, spectra: usize, starts: usize) -> Option<usize> {
-    // one start more for a canary
-    let half = capacity.min(spectra * starts + 1) / 2;
+    let half = capacity.min(spectra * starts) / 2;
     (half >= starts).then_some(half)
 }
 

@@ -17,7 +17,7 @@ pub enum Fault {
     Zeros,
     /// A readback holds NaN.
     Garbage,
-    /// A readback's numbers are 1 % off, which a known answer alone tells.
+    /// A readback's numbers are 1 % off, which is seen only where they are computed again.
     Wrong,
     /// A submission does not come back within the limit.
     Stall,

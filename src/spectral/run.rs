@@ -24,7 +24,6 @@ use crate::spectral::input::ready::{Grids, ReadySpectrum};
 use crate::spectral::results::blank::{blank, place_at_start, refuse, strict};
 use crate::spectral::results::row::FitRow;
 use crate::spectral::results::sound;
-use crate::spectral::search::canary::Canary;
 use crate::spectral::search::poor::TOGETHER;
 use crate::spectral::search::solve::Passes;
 use crate::spectral::stream::stages::{Stage, Stages};
@@ -65,8 +64,6 @@ pub struct Run<'a> {
     most: usize,
     /// Populations of the last spectra.
     resident: Option<Passes>,
-    /// Canary of the last batch on a GPU.
-    canary: Option<Canary>,
     /// The device has failed, and the CPU has replaced it.
     pub is_replaced: bool,
     /// Shared grids of the last batches for each arm.
@@ -111,7 +108,6 @@ impl<'a> Run<'a> {
             memory,
             most: usize::MAX,
             resident: None,
-            canary: None,
             is_replaced: false,
             shared: fitter.model.arms.iter().map(|_| Vec::new()).collect(),
             stages: Stages::default(),
@@ -263,9 +259,7 @@ impl<'a> Run<'a> {
             let message = format!("room for {capacity} members, a spectrum's {most} starts enter together");
             return Err(Error::OutOfMemory { device: self.device.name(), message });
         }
-        self.time(Stage::Prepare, |run| run.make_canary(&layout, grids, ready[0].place))?;
-        let chunk = capacity / most.max(1);
-        let (ready, outcomes) = self.time(Stage::Fit, |run| run.outcomes(grids, ready, finished, chunk))?;
+        let outcomes = self.time(Stage::Fit, |run| run.outcomes(grids, &ready, finished))?;
         self.time(Stage::Finish, |_| {
             let finish = fitter.finish();
             for (one, own) in ready.iter().zip(&outcomes) {

@@ -146,7 +146,7 @@ fn curves_that_are_a_little_off() {
 }
 
 /// Nobody notices, and nothing is lost: what Levenberg–Marquardt has found of curves the host carries on, in f64, from
-/// where the device has left it; spectra have their canary.
+/// where the device has left it. Of spectra the CPU continues some, and finds the device out.
 #[test]
 fn fits_that_end_early_are_ended_by_the_host() {
     let Some(gpu) = gpu() else { return };
@@ -208,7 +208,7 @@ fn starts_that_are_a_little_off() {
     sweep_with(Fault::Wrong, ("lm, then simplices", both), 4, close);
 }
 
-/// A canary is made for the grid of one of them.
+/// The CPU computes some of them again, each on its own grid.
 #[test]
 fn spectra_with_grids_of_their_own_are_trusted() {
     let Some(gpu) = gpu() else { return };

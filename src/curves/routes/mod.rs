@@ -9,4 +9,4 @@ pub mod retry;
 pub mod run;
 pub mod tie;
 pub mod twin;
-pub mod witness;
+pub mod verify;

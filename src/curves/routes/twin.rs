@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::curve_model::Failures;
 use crate::curves::CurveRun;
 use crate::curves::input::data::Curve;
-use crate::curves::routes::witness::{ROUNDING_OF_WGSL, ROUNDING_OF_X};
+use crate::curves::routes::verify::{ROUNDING_OF_WGSL, ROUNDING_OF_X};
 use crate::error::{Error, Result};
 use crate::recording::{CustomInput, Member};
 

@@ -1,4 +1,4 @@
-//! State of a run on its device: the populations, and on GPUs a canary among the spectra.
+//! Populations of a run on its device, and the spectra that go through them.
 
 use super::{Grids, ReadySpectrum, Run, SpectralFitter, Tally};
 use crate::error::Result;
@@ -6,7 +6,6 @@ use crate::model::{ArmLayout, VelocityScan};
 use crate::solver::Outcome;
 use crate::spectral::input::ready::{Monitor, NEVER, ReadySpectra};
 use crate::spectral::results::row::FitRow;
-use crate::spectral::search::canary::Canary;
 use crate::spectral::search::pass::PassSettings;
 use crate::spectral::search::posterior::Scan;
 use crate::spectral::search::solve::Passes;
@@ -22,11 +21,10 @@ impl Run<'_> {
         let is_scarce = self.device.runs_wgsl() || self.memory.is_some();
         let probes = self.fitter.adds_starts() && !is_scarce;
         let has_evaluation = *velocity_scan == VelocityScan::Fixed || probes;
-        // 2. There are as many starts as a batch has, and one for a canary. If the user limits the memory, that alone
-        //    limits their number.
+        // 2. There are as many starts as a batch has. If the user limits the memory, that alone limits their number.
         let enough = if self.memory.is_some() { usize::MAX } else { self.device.enough() };
         let starts = self.usual_starts * self.fitter.batch_on(&*self.device);
-        let max_starts = (starts.max(self.fitter.most_starts()) + 1).min(self.most).min(enough);
+        let max_starts = starts.max(self.fitter.most_starts()).min(self.most).min(enough);
         // 3. The memory of the last populations is freed first.
         self.resident = None;
         let (solver, precision) = (*solver, *precision);
@@ -41,53 +39,16 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Makes the canary, a spectrum of known answer that checks a GPU, unless the run has one that suits these spectra.
-    pub(super) fn make_canary(&mut self, layout: &[ArmLayout], grids: &[Grids], place: usize) -> Result<()> {
-        let known = self.canary.take().filter(|canary| canary.suits(layout, grids));
-        self.canary = match known {
-            Some(canary) => Some(canary),
-            None if self.device.runs_wgsl() => Canary::new(self.fitter, layout, grids, place)?,
-            None => None,
-        };
-        Ok(())
-    }
-
-    /// Fits spectra, on a GPU with canaries among them, and returns them with the outcomes of their starts; a wrong
-    /// canary is an error. `chunk` spectra enter together, and `finished` spectra of the batch already have their rows.
+    /// Fits spectra and returns each one's outcomes. `finished` spectra of the batch already have their rows, and
+    /// progress is reported in addition to them.
     ///
     /// # Errors
-    /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if a canary among them is wrong.
+    /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if a spot check finds a GPU's results wrong.
     pub(super) fn outcomes(
-        &mut self,
-        grids: &[Grids],
-        mut ready: Vec<ReadySpectrum>,
-        finished: usize,
-        chunk: usize,
-    ) -> Result<(Vec<ReadySpectrum>, Vec<Vec<Outcome>>)> {
-        let count = ready.len();
-        let canary = self.canary.take().filter(|_| self.device.runs_wgsl());
-        let places = canary.as_ref().map_or_else(Vec::new, |canary| canary.join(&mut ready, chunk));
-        let mut outcomes = self.solve(grids, &ready, finished, count)?;
-        for &place in places.iter().rev() {
-            ready.remove(place);
-            let own = outcomes.remove(place);
-            if let Some(canary) = &canary {
-                canary.judge(self.fitter, &self.device.name(), &own, self.is_cancelled())?;
-            }
-        }
-        self.canary = canary;
-        Ok((ready, outcomes))
-    }
-
-    /// Fits spectra, canaries included, and reports progress as `finished` plus a share of `count`; returns each
-    /// spectrum's outcomes. `finished` spectra of the batch already have their rows, and `count` of those that enter
-    /// are no canaries.
-    fn solve(
         &mut self,
         grids: &[Grids],
         ready: &[ReadySpectrum],
         finished: usize,
-        count: usize,
     ) -> Result<Vec<Vec<Outcome>>> {
         let Some(resident) = self.resident.as_mut() else { return Ok(Vec::new()) };
         let guess = self.fitter.shared.library();
@@ -95,7 +56,7 @@ impl Run<'_> {
         let Some(tally) = self.tally else {
             return resident.solve(spectra, Monitor { cancel: &NEVER, progress: &mut |_| {} });
         };
-        let reported = &mut self.reported;
+        let (reported, count) = (&mut self.reported, ready.len());
         // The tally calls the progress function after every submission, even without a new spectrum.
         let mut report = |share: f64| {
             let now = finished + (count as f64 * share) as usize;
@@ -108,13 +69,12 @@ impl Run<'_> {
     /// Scans the objective around the velocities of fitted spectra and writes the posteriors into their rows. If the
     /// run is cancelled, those that are not scanned become interrupted.
     pub(super) fn scan(&mut self, grids: &[Grids], ready: &[ReadySpectrum], rows: &mut [FitRow]) -> Result<()> {
-        let (fitter, tally, device) = (self.fitter, self.tally, self.device.name());
-        let canary = self.canary.as_ref().filter(|_| self.device.runs_wgsl());
+        let (fitter, tally) = (self.fitter, self.tally);
         let Some(passes) = self.resident.as_mut() else { return Ok(()) };
         // The progress function is called without a new spectrum.
         let mut report = |_| tally.into_iter().for_each(|tally| tally.add(0));
         let monitor = Monitor { cancel: tally.map_or(&NEVER, Tally::cancel), progress: &mut report };
         let spectra = ReadySpectra { model: &fitter.model, grids, spectra: ready, guess: None };
-        Scan { fitter, passes, spectra, canary, device: &device, monitor }.run(rows)
+        Scan { fitter, passes, spectra, monitor }.run(rows)
     }
 }

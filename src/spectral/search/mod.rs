@@ -2,7 +2,6 @@
 //! of a device.
 
 pub mod again;
-pub mod canary;
 pub mod fold;
 pub mod pass;
 pub mod poor;
@@ -11,4 +10,5 @@ pub mod rough;
 pub mod shared;
 pub mod simplices;
 pub mod solve;
+pub mod verify;
 pub mod waiting;

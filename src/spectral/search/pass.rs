@@ -1,23 +1,19 @@
 //! A population for spectra of one shape, and the objective that it was made for.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::math::Real;
-use crate::model::{Prepared, SpectralObjective};
+use crate::model::SpectralObjective;
 use crate::recording::Precision;
 use crate::solver::{LevenbergMarquardt, NelderMead, Outcome, Population, Queue, Solver, linearise, stream};
 use crate::spectral::input::ready::{Monitor, ReadySpectra, Starts};
+use crate::spectral::search::verify::Verifier;
 use crate::spectral::search::waiting::{MemberCount, PassOutcomes, Waiting};
 
 /// Size of a simplex that polishes a fit, relative to the size that the user set.
 const POLISH: f64 = 0.1;
-/// Largest difference between two evaluations in f32 of the same objective, in units of χ².
-const MAX_DIFFERENCE: f64 = 0.01;
-/// Largest difference as a share of χ², in addition to the above.
-const MAX_RELATIVE_DIFFERENCE: f64 = 1e-3;
-/// Relative rounding error of the model of one pixel in f32.
-const ROUNDING: f64 = 1e-5;
 
 /// Settings of the passes.
 #[derive(Clone, Copy)]
@@ -36,6 +32,8 @@ pub struct PassSettings {
 pub struct Pass {
     pub objective: Arc<SpectralObjective>,
     pub population: Box<dyn Population>,
+    /// Checks the results of a GPU; `None` on the CPU, and for passes of which no result is kept.
+    pub verifier: Option<Verifier>,
 }
 
 impl PassSettings {
@@ -65,11 +63,24 @@ impl Pass {
     pub fn run(&mut self, spectra: ReadySpectra, starts: Vec<Starts>, monitor: Monitor) -> Result<PassOutcomes> {
         let lanes = self.population.lanes();
         let members = starts.iter().map(Vec::len).sum::<usize>() * lanes;
-        let mut queue = Waiting::new(&self.objective, spectra, starts);
+        let objective = self.objective.clone();
+        let mut queue = Waiting::new(&objective, spectra, starts);
         let mut report = |left: usize| (monitor.progress)(1.0 - left as f64 / members.max(1) as f64);
         queue.remaining = Some(MemberCount { lanes, report: &mut report });
-        pollster::block_on(stream(self.population.as_mut(), &mut queue, monitor.cancel))?;
-        Ok(queue.finished)
+        self.run_queue(queue, spectra, monitor.cancel)
+    }
+
+    /// Runs the population's solver on the spectra of a queue, checks a GPU's results, and returns them.
+    pub fn run_queue(
+        &mut self,
+        mut queue: Waiting,
+        spectra: ReadySpectra,
+        cancel: &AtomicBool,
+    ) -> Result<PassOutcomes> {
+        pollster::block_on(stream(self.population.as_mut(), &mut queue, cancel))?;
+        let found = queue.finished;
+        self.check_objectives(spectra, &found)?;
+        Ok(found)
     }
 
     /// Evaluates the objective at each spectrum's starts, and returns one outcome per start, with derivatives if the
@@ -77,13 +88,29 @@ impl Pass {
     pub fn evaluate(&mut self, spectra: ReadySpectra, starts: Vec<Starts>) -> Result<Vec<Vec<Outcome>>> {
         let capacity = self.population.capacity();
         let mut queue = Waiting::new(&self.objective, spectra, starts);
-        let mut all = Vec::new();
+        let mut number = 0;
         while let Some(batch) = queue.next(capacity, capacity) {
-            all.extend(pollster::block_on(linearise(self.population.as_mut(), &batch))?);
+            let mut outcomes = pollster::block_on(linearise(self.population.as_mut(), &batch))?.into_iter();
+            queue.watch(0);
+            for own in batch.group.chunk_by(|a, b| a == b) {
+                queue.end(number, outcomes.by_ref().take(own.len()).collect());
+                number += 1;
+            }
         }
         self.population.clear();
-        let mut rest = all.into_iter();
-        Ok(queue.starts.iter().map(|own| rest.by_ref().take(own.len()).collect()).collect())
+        let found = queue.finished;
+        self.check_objectives(spectra, &found)?;
+        Ok(found.outcomes)
+    }
+
+    /// Compares some of a GPU's objectives with the CPU's. Does nothing on the CPU.
+    fn check_objectives(&mut self, spectra: ReadySpectra, found: &PassOutcomes) -> Result<()> {
+        self.verifier.as_mut().map_or(Ok(()), |verifier| verifier.check_objectives(spectra, found))
+    }
+
+    /// Checks that some of a GPU's successes are at minima. Does nothing on the CPU.
+    pub fn check_minima(&mut self, spectra: ReadySpectra, outcomes: &[Vec<Outcome>]) -> Result<()> {
+        self.verifier.as_mut().map_or(Ok(()), |verifier| verifier.check_minima(spectra, outcomes))
     }
 }
 
@@ -94,23 +121,4 @@ pub fn objective_noise(on_gpu: bool, precision: Precision) -> f64 {
         Precision::F64 => f64::SIMPLEX_NOISE,
         Precision::F32 | Precision::Mixed => f32::SIMPLEX_NOISE,
     }
-}
-
-/// Returns the largest difference that two evaluations of one objective may have: rounding, and `share` of χ².
-pub fn largest_difference(at: &Outcome, prepared: &Prepared, share: f64) -> f64 {
-    // spectra without noise leave nothing but the rounding of their pixels
-    let rounding = prepared.unmasked as f64 * (ROUNDING * prepared.signal_to_noise).powi(2);
-    MAX_DIFFERENCE + (MAX_RELATIVE_DIFFERENCE + share) * (at.chi2 + at.penalty) + rounding
-}
-
-/// Returns [`Error::DeviceUntrusted`] if two finite values of one objective differ by more than is `allowed`.
-///
-/// # Errors
-/// Returns [`Error::DeviceUntrusted`] if they differ by more than `allowed`: one of them is wrong.
-pub fn compare_objectives(device: &str, before: f64, now: f64, allowed: f64) -> Result<()> {
-    if before.is_finite() && now.is_finite() && (before - now).abs() > allowed {
-        let message = format!("a fit ends at an objective of {before}, which is {now} when asked again");
-        return Err(Error::DeviceUntrusted { device: device.into(), message });
-    }
-    Ok(())
 }

@@ -14,7 +14,6 @@ use crate::spectral::SpectralFitter;
 use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum};
 use crate::spectral::results::moments::{VelocityPosterior, moments};
 use crate::spectral::results::row::FitRow;
-use crate::spectral::search::canary::Canary;
 use crate::spectral::search::solve::Passes;
 
 /// Points of a grid on either side of its centre.
@@ -87,10 +86,6 @@ pub struct Scan<'a> {
     /// The passes that have fitted the spectra.
     pub passes: &'a mut Passes,
     pub spectra: ReadySpectra<'a>,
-    /// On a GPU a canary is scanned with the spectra.
-    pub canary: Option<&'a Canary>,
-    /// Name of the device.
-    pub device: &'a str,
     /// Called after every submission.
     pub monitor: Monitor<'a>,
 }
@@ -104,7 +99,7 @@ impl Scan<'_> {
         let begin = |(k, one): (usize, &ReadySpectrum)| Grid::new(k, one, &rows[one.place], p);
         let mut all: Vec<Grid> = ready.iter().enumerate().filter_map(begin).collect();
         let cancel = self.monitor.cancel;
-        let together = (self.room() / (2 * HALF as usize + 1)).max(1);
+        let together = (self.passes.capacity / (2 * HALF as usize + 1)).max(1);
         for _ in 0..ATTEMPTS {
             let mut open: Vec<&mut Grid> = all.iter_mut().filter(|grid| !grid.ended).collect();
             for some in open.chunks_mut(together).take_while(|_| !cancel.load(Ordering::Relaxed)) {
@@ -125,11 +120,6 @@ impl Scan<'_> {
     /// Returns whether the run is cancelled.
     fn is_cancelled(&self) -> bool {
         self.monitor.cancel.load(Ordering::Relaxed)
-    }
-
-    /// Returns how many starts fit into the population together, beside a canary if there is one.
-    fn room(&self) -> usize {
-        (self.passes.capacity - usize::from(self.canary.is_some())).max(1)
     }
 
     /// Evaluates the objective on some grids of velocities (parameter `p`) and judges each grid; does nothing once the
@@ -164,38 +154,20 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Evaluates or, with `refit`, fits spectra from their starts, and checks the canary; returns one outcome per
-    /// start, `None` if cancelled.
-    ///
-    /// # Errors
-    /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if a canary among them is wrong.
+    /// Evaluates or, with `refit`, fits spectra from their starts; returns one outcome per start, `None` if cancelled.
     fn outcomes(&mut self, entering: Vec<ReadySpectrum>, refit: bool) -> Result<Option<Vec<Outcome>>> {
         let mut all = Vec::new();
-        for mut some in batches(entering, self.room()) {
-            some.extend(self.canary.map(Canary::in_scan));
-            let mut found = Vec::new();
-            // If there is room for one start only, the canary follows alone.
-            for part in batches(some, self.passes.capacity) {
-                if self.is_cancelled() {
-                    return Ok(None);
-                }
-                let part = self.spectra.with_spectra(&part);
-                let monitor = Monitor { cancel: self.monitor.cancel, progress: &mut *self.monitor.progress };
-                found.extend(if refit { self.passes.refit(part, monitor)? } else { self.passes.evaluate(part)? });
+        for some in batches(entering, self.passes.capacity) {
+            if self.is_cancelled() {
+                return Ok(None);
             }
+            let some = self.spectra.with_spectra(&some);
+            let monitor = Monitor { cancel: self.monitor.cancel, progress: &mut *self.monitor.progress };
+            all.extend(if refit { self.passes.refit(some, monitor)? } else { self.passes.evaluate(some)? });
             // After a cancellation refits may not have ended.
             if self.is_cancelled() {
                 return Ok(None);
             }
-            if let Some(canary) = self.canary
-                && let Some(own) = found.pop()
-            {
-                match refit {
-                    true => canary.judge(self.fitter, self.device, &[own], false)?,
-                    false => canary.judge_start(self.fitter, self.device, &own)?,
-                }
-            }
-            all.extend(found);
             (self.monitor.progress)(0.0);
         }
         Ok(Some(all))

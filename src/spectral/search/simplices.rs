@@ -1,11 +1,11 @@
 //! Evaluations by a device for simplex searches over spectra.
 
 use crate::error::Result;
-use crate::solver::search::{Begin, Machine, Points, SearchFit, Told};
+use crate::solver::Outcome;
+use crate::solver::search::{Begin, Machine, Points, SearchFit};
 use crate::solver::simplex::FirstSimplex;
-use crate::solver::{Outcome, stream};
 use crate::spectral::input::ready::{Monitor, ReadySpectra, Starts};
-use crate::spectral::search::pass::{Pass, compare_objectives, largest_difference};
+use crate::spectral::search::pass::Pass;
 use crate::spectral::search::waiting::{MemberCount, Waiting};
 
 /// Maximum number of points of a spectrum that are evaluated together.
@@ -21,8 +21,6 @@ pub struct SpectralSearch<'a, 'w> {
     pub spectra: ReadySpectra<'a>,
     pub starts: Vec<Starts>,
     pub monitor: Monitor<'w>,
-    /// Name of the GPU whose objectives are checked; `None` on the CPU.
-    gpu: Option<&'a str>,
     /// Index of the spectrum of each fit.
     of_fit: Vec<usize>,
     /// Number of searches so far.
@@ -33,14 +31,13 @@ impl<'a, 'w> SpectralSearch<'a, 'w> {
     /// Returns a search from these starts of each spectrum. `passes` linearise, move simplices, and evaluate.
     pub fn new(
         passes: [&'a mut Pass; 3],
-        gpu: Option<&'a str>,
         spectra: ReadySpectra<'a>,
         starts: Vec<Starts>,
         monitor: Monitor<'w>,
     ) -> SpectralSearch<'a, 'w> {
         let [linearise, simplex, evaluate] = passes;
         let of_fit = starts.iter().enumerate().flat_map(|(s, own)| vec![s; own.len()]).collect();
-        SpectralSearch { linearise, simplex, evaluate, gpu, spectra, starts, monitor, of_fit, searches: 0 }
+        SpectralSearch { linearise, simplex, evaluate, spectra, starts, monitor, of_fit, searches: 0 }
     }
 
     /// Returns one search per start: the start, clamped to its spectrum's bounds, and these, in the solver's units.
@@ -85,24 +82,13 @@ impl Machine for SpectralSearch<'_, '_> {
         let members = starts.iter().map(Vec::len).sum::<usize>() * lanes;
         let Monitor { cancel, progress } = &mut self.monitor;
         let mut report = |left: usize| progress(done + share * (1.0 - left as f64 / members.max(1) as f64));
-        let mut queue = Waiting::new(&self.simplex.objective, self.spectra, starts);
+        let objective = self.simplex.objective.clone();
+        let mut queue = Waiting::new(&objective, self.spectra, starts);
         queue.simplices = simplices;
         queue.remaining = Some(MemberCount { lanes, report: &mut report });
-        pollster::block_on(stream(self.simplex.population.as_mut(), &mut queue, cancel))?;
-        let mut outcomes: Vec<_> = queue.finished.outcomes.into_iter().map(Vec::into_iter).collect();
+        let found = self.simplex.run_queue(queue, self.spectra, cancel)?;
+        let mut outcomes: Vec<_> = found.outcomes.into_iter().map(Vec::into_iter).collect();
         Ok(counts.into_iter().map(|spectrum| outcomes[spectrum].next()).collect())
-    }
-
-    fn is_checked(&self) -> bool {
-        self.gpu.is_some()
-    }
-
-    fn agree(&self, fit: usize, told: Told, scale: &Outcome) -> Result<()> {
-        let Some(gpu) = self.gpu else { return Ok(()) };
-        let prepared = &self.spectra.spectra[self.of_fit[fit]].prepared;
-        // The objective is close to χ² at this point, because marginalisation adds little to it.
-        let at = Outcome { chi2: told.now.abs().min(scale.chi2 + scale.penalty), ..Outcome::default() };
-        compare_objectives(gpu, told.before, told.now, largest_difference(&at, prepared, 0.0))
     }
 
     fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>> {

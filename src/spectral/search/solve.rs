@@ -7,7 +7,6 @@
 //! alone, a GPU, and a run whose memory is limited, use the pass with derivatives, because their memory is not shared
 //! for so few points.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -17,28 +16,24 @@ use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
 use crate::recording::Precision;
 use crate::solver::profile::Meter;
 use crate::solver::search::{SearchSettings, search};
-use crate::solver::{Device, Method, Outcome, Population, Status, linearise};
+use crate::solver::{Device, Method, Outcome, Population, Status};
 use crate::spectral::Solver;
-use crate::spectral::input::assemble::assemble;
-use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum, Starts};
-use crate::spectral::search::pass::{Pass, PassSettings, compare_objectives, largest_difference, objective_noise};
+use crate::spectral::input::ready::{Monitor, ReadySpectra, Starts};
+use crate::spectral::search::pass::{Pass, PassSettings, objective_noise};
 use crate::spectral::search::rough;
 use crate::spectral::search::shared::Shared;
 use crate::spectral::search::simplices::SpectralSearch;
+use crate::spectral::search::verify::Verifier;
 use crate::spectral::search::waiting::PassOutcomes;
 
 /// Share of the time that the first rounds of a fit in mixed precision take.
 const FIRST: f64 = 0.7;
 /// Share of the time before spectra have further starts.
 const BEFORE_FOLDS: f64 = 0.95;
-/// Reduction of the cost that a last step may fail to bring, in units of `ftol`. No round evaluates its end.
-const LAST_STEP: f64 = 100.0;
 
 /// The passes of a solver for spectra of one shape.
 pub struct Passes {
     pub layout: Vec<ArmLayout>,
-    /// Name of the device if it is a GPU.
-    gpu: Option<String>,
     /// Maximum number of starts in flight.
     pub capacity: usize,
     solver: Solver,
@@ -58,6 +53,8 @@ pub struct Passes {
 struct Plan {
     objective: Arc<SpectralObjective>,
     method: Method,
+    /// False for rough first rounds: others continue from their ends.
+    is_kept: bool,
 }
 
 impl Passes {
@@ -82,35 +79,39 @@ impl Passes {
         let last = split.map_or(first, |[_, last]| last);
         let has_evaluation = settings.has_evaluation || second.is_some();
         let results = precision.of_results();
-        let plan = |objective, method| Plan { objective, method };
+        let plan = |objective, method| Plan { objective, method, is_kept: true };
         let objective = |precision, values_only| shared.objective(model, layout, precision, values_only);
         let mut plans = vec![plan(objective(results, false), Method::LevenbergMarquardt(last))];
         plans.extend(second.map(|settings| plan(objective(results, true), Method::NelderMead(settings))));
         plans.extend(has_evaluation.then(|| plan(objective(results, true), Method::LevenbergMarquardt(first))));
-        plans.extend(split.map(|[rough, _]| plan(objective(precision, false), Method::LevenbergMarquardt(rough))));
+        plans.extend(split.map(|[rough, _]| Plan {
+            is_kept: false,
+            ..plan(objective(precision, false), Method::LevenbergMarquardt(rough))
+        }));
         // 2. Divide the memory among them.
         let mut capacity = max_starts;
-        for Plan { objective, method } in &plans {
+        for Plan { objective, method, .. } in &plans {
             let members = device.capacity(objective.recording(), memory)?;
             capacity = capacity.min((members / method.lanes() / plans.len()).max(1));
         }
         // 3. Make the populations. The last planned pass is taken first.
         let populations = lowering(&mut capacity, |capacity| populations(device, &plans, capacity))?;
         let mut passes: Vec<Pass> = Vec::with_capacity(plans.len());
-        for (Plan { objective, .. }, population) in plans.into_iter().zip(populations) {
-            passes.push(Pass { objective, population });
+        for (Plan { objective, is_kept, .. }, population) in plans.into_iter().zip(populations) {
+            let is_verified = device.runs_wgsl() && is_kept;
+            let verifier = is_verified.then(|| Verifier::new(device.name(), objective.clone(), last)).transpose()?;
+            passes.push(Pass { objective, population, verifier });
         }
         let rough = if split.is_some() { passes.pop() } else { None };
         let evaluate = if has_evaluation { passes.pop() } else { None };
         let simplex = if second.is_some() { passes.pop() } else { None };
         let linearise = passes.remove(0);
-        let gpu = device.runs_wgsl().then(|| device.name());
         let search = SearchSettings {
             settings: second.unwrap_or_default(),
             dof: linearise.objective.recording().dof,
-            noise: objective_noise(gpu.is_some(), precision),
+            noise: objective_noise(device.runs_wgsl(), precision),
         };
-        Ok(Passes { layout: layout.to_vec(), gpu, capacity, solver, linearise, rough, simplex, evaluate, search })
+        Ok(Passes { layout: layout.to_vec(), capacity, solver, linearise, rough, simplex, evaluate, search })
     }
 
     /// Makes all populations add their times to a meter.
@@ -123,34 +124,37 @@ impl Passes {
     /// Fits spectra by the solver that is set, and returns the outcomes of each spectrum's starts. There are none if
     /// the run was cancelled before the spectrum entered.
     pub fn solve(&mut self, spectra: ReadySpectra, monitor: Monitor) -> Result<Vec<Vec<Outcome>>> {
-        match self.solver {
-            Solver::LevenbergMarquardt(settings) => self.descend(spectra, settings.ftol, monitor),
-            Solver::NelderMead(_) => self.search_simplices(spectra, spectra.starts(), monitor),
-            Solver::LevenbergMarquardtThenNelderMead(settings, _) => {
+        let outcomes = match self.solver {
+            Solver::LevenbergMarquardt(_) => self.descend(spectra, monitor)?,
+            Solver::NelderMead(_) => self.search_simplices(spectra, spectra.starts(), monitor)?,
+            Solver::LevenbergMarquardtThenNelderMead(..) => {
                 // The simplices take nearly all of the time.
                 let silent = Monitor { cancel: monitor.cancel, progress: &mut |_| {} };
-                let outcomes = self.descend(spectra, settings.ftol, silent)?;
-                self.polish(spectra, outcomes, monitor)
+                let outcomes = self.descend(spectra, silent)?;
+                self.polish(spectra, outcomes, monitor)?
             }
-        }
+        };
+        self.linearise.check_minima(spectra, &outcomes)?;
+        Ok(outcomes)
     }
 
     /// Evaluates the objective at the starts of spectra, which do not move, and returns one outcome per start.
     pub fn evaluate(&mut self, spectra: ReadySpectra) -> Result<Vec<Outcome>> {
         let pass = self.evaluate.as_mut().unwrap_or(&mut self.linearise);
-        let batch = assemble(&pass.objective, spectra, &spectra.starts());
-        pollster::block_on(linearise(pass.population.as_mut(), &batch))
+        Ok(pass.evaluate(spectra, spectra.starts())?.concat())
     }
 
     /// Fits spectra by Levenberg–Marquardt from their starts, without a search beyond folds, and returns one outcome
     /// per start. A cancelled run may return fewer.
     pub fn refit(&mut self, spectra: ReadySpectra, monitor: Monitor) -> Result<Vec<Outcome>> {
-        Ok(self.linearise.run(spectra, spectra.starts(), monitor)?.outcomes.concat())
+        let outcomes = self.linearise.run(spectra, spectra.starts(), monitor)?.outcomes;
+        self.linearise.check_minima(spectra, &outcomes)?;
+        Ok(outcomes.concat())
     }
 
     /// Fits spectra by Levenberg–Marquardt, those that are fitted poorly from more starts, searches for second minima
     /// beyond folds, and returns each spectrum's outcomes.
-    fn descend(&mut self, spectra: ReadySpectra, ftol: f64, monitor: Monitor) -> Result<Vec<Vec<Outcome>>> {
+    fn descend(&mut self, spectra: ReadySpectra, monitor: Monitor) -> Result<Vec<Vec<Outcome>>> {
         let Monitor { cancel, progress } = monitor;
         let mut first = |share| progress(BEFORE_FOLDS * share);
         let mut found = self.rounds(spectra, spectra.starts(), Monitor { cancel, progress: &mut first })?;
@@ -158,34 +162,7 @@ impl Passes {
         self.try_more_starts(spectra, &mut found, Monitor { cancel, progress: &mut more })?;
         let mut last = |share| progress(BEFORE_FOLDS + (1.0 - BEFORE_FOLDS) * share);
         self.search_beyond_folds(spectra, &mut found, Monitor { cancel, progress: &mut last })?;
-        self.check_readbacks(spectra, &found, ftol)?;
         Ok(found.outcomes)
-    }
-
-    /// Evaluates one spectrum of each readback of a GPU again at its end; returns an error if its objective is another
-    /// one.
-    ///
-    /// # Errors
-    /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if the objectives differ.
-    fn check_readbacks(&mut self, spectra: ReadySpectra, found: &PassOutcomes, ftol: f64) -> Result<()> {
-        let Some(gpu) = &self.gpu else { return Ok(()) };
-        let marginalise = spectra.model.marginalise;
-        let mut chosen = BTreeMap::new();
-        for (k, group) in found.outcomes.iter().enumerate() {
-            if let Some(best) = winner(group, marginalise)
-                && group[best].status.is_some_and(Status::is_success)
-            {
-                chosen.entry(found.submissions[k]).or_insert((k, &group[best]));
-            }
-        }
-        let some: Vec<ReadySpectrum> = chosen.values().map(|(k, _)| spectra.spectra[*k].clone()).collect();
-        let ends = chosen.values().map(|(_, end)| vec![end.parameters.clone()]).collect();
-        let again = self.linearise.evaluate(spectra.with_spectra(&some), ends)?;
-        for ((one, (_, before)), now) in some.iter().zip(chosen.values()).zip(again.iter().flatten()) {
-            let allowed = largest_difference(now, &one.prepared, LAST_STEP * ftol);
-            compare_objectives(gpu, before.objective(marginalise), now.objective(marginalise), allowed)?;
-        }
-        Ok(())
     }
 
     /// Runs Levenberg–Marquardt on spectra from these starts, in mixed precision with rough rounds first.
@@ -234,7 +211,7 @@ impl Passes {
         starts: Vec<Starts>,
         monitor: Monitor,
     ) -> Result<Vec<Vec<Outcome>>> {
-        let Passes { linearise, simplex: Some(simplex), evaluate: Some(evaluate), gpu, .. } = self else {
+        let Passes { linearise, simplex: Some(simplex), evaluate: Some(evaluate), .. } = self else {
             return Ok(Vec::new());
         };
         let Monitor { cancel, progress } = monitor;
@@ -248,7 +225,7 @@ impl Passes {
             let monitor = Monitor { cancel, progress: &mut report };
             let passes = [&mut *linearise, &mut *simplex, &mut *evaluate];
             let some = spectra.with_spectra(some);
-            let mut machine = SpectralSearch::new(passes, gpu.as_deref(), some, starts.to_vec(), monitor);
+            let mut machine = SpectralSearch::new(passes, some, starts.to_vec(), monitor);
             let fits = machine.fits();
             let mut found = search(&mut machine, &fits, &self.search, cancel)?.into_iter();
             outcomes.extend(starts.iter().map(|own| found.by_ref().take(own.len()).flatten().collect()));
@@ -261,20 +238,12 @@ impl Passes {
         Ok(outcomes)
     }
 
-    /// Replaces the outcomes of Nelder–Mead by evaluations with derivatives at their ends; a GPU's objectives must
-    /// agree there.
-    ///
-    /// # Errors
-    /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if a GPU's objectives differ.
+    /// Replaces the outcomes of Nelder–Mead by evaluations with derivatives at their ends.
     fn linearise_ends(&mut self, spectra: ReadySpectra, outcomes: &mut [Vec<Outcome>]) -> Result<()> {
         let best = |group: &Vec<Outcome>| group.iter().map(|outcome| outcome.parameters.clone()).collect();
         let linearised = self.linearise.evaluate(spectra, outcomes.iter().map(best).collect())?;
-        for ((outcomes, linearised), one) in outcomes.iter_mut().zip(linearised).zip(spectra.spectra) {
+        for (outcomes, linearised) in outcomes.iter_mut().zip(linearised) {
             for (outcome, end) in outcomes.iter_mut().zip(linearised) {
-                if let Some(gpu) = &self.gpu {
-                    let now = end.objective(spectra.model.marginalise);
-                    compare_objectives(gpu, outcome.chi2, now, largest_difference(&end, &one.prepared, 0.0))?;
-                }
                 let Outcome { status, rounds, evaluations, .. } = *outcome;
                 *outcome = Outcome { status, rounds, evaluations: evaluations + 1, ..end };
             }

@@ -12,13 +12,12 @@
 
 use crate::curves::input::data::Curve;
 use crate::curves::{CurveRun, CurveSolver};
-use crate::error::{Error, Result};
+use crate::device::verify::compare_costs;
+use crate::error::Result;
 use crate::math::triangle::packed_index;
+use crate::solver::Outcome;
 use crate::solver::search::Told;
-use crate::solver::{Outcome, Status};
 
-/// Number of fits that are checked, out of those that come from a device together.
-const FEW: usize = 8;
 /// Allowed relative difference of a cost: the rounding of the sums.
 const SHARE: f64 = 1e-3;
 /// Allowed relative difference in units of `ftol`: the predicted reduction of a last step that is taken on trust
@@ -35,43 +34,40 @@ const ROUNDING_AGAIN: f64 = 2e-6;
 /// Relative rounding of a predictor: four units of f32's last place.
 pub(crate) const ROUNDING_OF_X: f64 = 1.0 / 4_194_304.0;
 
-/// Returns a few of the fits whose status is a success, at even distances.
-pub(crate) fn sample_successes(
-    fits: impl Iterator<Item = usize>,
-    status: impl Fn(usize) -> Option<Status>,
-) -> Vec<usize> {
-    let ended: Vec<usize> = fits.filter(|&k| status(k).is_some_and(Status::is_success)).collect();
-    let count = ended.len().min(FEW);
-    (0..count).map(|i| ended[i * ended.len() / count]).collect()
-}
-
 impl CurveRun {
-    /// Returns [`Error::DeviceUntrusted`] if the cost that a GPU `told` of a fit is not the host's at its `parameters`,
-    /// but for rounding. The cost may still fall there: f32 may be at its end where f64 is not.
-    pub(crate) fn check_cost(&self, curve: &Curve, parameters: &[f64], told: f64) -> Result<()> {
+    /// Compares the cost that a GPU `reported` of a fit with the host's at its `parameters`. The cost may still fall
+    /// there: f32 may be at its end where f64 is not.
+    ///
+    /// # Errors
+    /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if they differ by more than rounding.
+    pub(crate) fn check_cost(&self, curve: &Curve, parameters: &[f64], reported: f64) -> Result<()> {
         let problem = self.problem(curve);
         let Some(rows) = problem.rows(parameters) else { return Ok(()) };
         let (cost, squares): (f64, Vec<f64>) = (rows.cost(), rows.squares().collect());
         // the device's rows are in other units
         let unit = curve.gain * curve.gain;
         // as a rule; the rest takes as long again
-        if (told - unit * cost).abs() <= SHARE * unit * cost {
+        if (reported - unit * cost).abs() <= SHARE * unit * cost {
             return Ok(());
         }
         let conditioned: f64 = parameters.iter().zip(&squares).map(|(x, a)| x * x * a).sum();
         let rounding = if self.model.formula().is_some() { ROUNDING } else { ROUNDING_OF_WGSL };
         let point = rounding.powi(2) * self.squared_terms(curve, conditioned) + self.squares_by_x(curve, parameters);
-        self.check_difference(told, unit * cost, unit * point)
+        self.check_difference(reported, unit * cost, unit * point)
     }
 
-    /// Returns [`Error::DeviceUntrusted`] if the cost that a device has `told` of a fit is not what it says `now`, but
-    /// for rounding.
-    pub(crate) fn compare_readbacks(&self, curve: &Curve, told: &Outcome, now: &Outcome) -> Result<()> {
-        self.check_difference(told.chi2 + told.penalty, now.chi2 + now.penalty, self.point_again(curve, now))
+    /// Compares the cost that a device `reported` of a fit with the one that it computes `now`, in another readback.
+    ///
+    /// # Errors
+    /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if they differ by more than rounding.
+    pub(crate) fn compare_readbacks(&self, curve: &Curve, reported: &Outcome, now: &Outcome) -> Result<()> {
+        self.check_difference(reported.chi2 + reported.penalty, now.chi2 + now.penalty, self.point_again(curve, now))
     }
 
-    /// Returns [`Error::DeviceUntrusted`] if the two objectives that a device has `told` of one point differ by more
-    /// than rounding.
+    /// Compares the two objectives that a device has `told` of one point.
+    ///
+    /// # Errors
+    /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if they differ by more than rounding.
     pub(crate) fn compare_objectives(&self, curve: &Curve, told: Told, start: &Outcome) -> Result<()> {
         let point = self.point_again(curve, start);
         if told.before.is_finite() && told.now.is_finite() {
@@ -111,25 +107,20 @@ impl CurveRun {
         points.map(|(weight, (a, b))| (weight * (b - a)).powi(2)).sum()
     }
 
-    /// Returns [`Error::DeviceUntrusted`] if the cost that a device `told` differs from `cost` by more than rounding
-    /// may: Σ 2 |residual| · rounding, by Cauchy and Schwarz, and Σ rounding², which is `point`.
-    fn check_difference(&self, told: f64, cost: f64, point: f64) -> Result<()> {
+    /// Compares the cost that a device `reported` with `cost`. Rounding may change it by Σ 2 |residual| · rounding,
+    /// which is bounded by Cauchy and Schwarz, and by Σ rounding², which is `point`.
+    ///
+    /// # Errors
+    /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if they differ by more.
+    fn check_difference(&self, reported: f64, cost: f64, point: f64) -> Result<()> {
         let trusted = match self.solver {
             CurveSolver::Lm(settings) => TRUST * settings.ftol,
             CurveSolver::NelderMead(_) => 0.0,
         };
         let allowed = (SHARE + trusted) * cost + 2.0 * (cost * point).sqrt() + point + FLOOR;
-        if (told - cost).abs() <= allowed || !allowed.is_finite() {
-            return Ok(());
-        }
-        // nothing else tells which of them is wrong
-        let or =
-            if self.model.alike().is_some() { ", or its twin in Rust is another model (`check_jacobian`)" } else { "" };
-        Err(self.untrusted(format!("a curve's fit has a cost of {cost}, not {told}{or}")))
-    }
-
-    /// Returns [`Error::DeviceUntrusted`] for this device, with a message.
-    fn untrusted(&self, message: String) -> Error {
-        Error::DeviceUntrusted { device: self.device.inner.name(), message }
+        // Nothing else tells which of the two is wrong.
+        let has_twin = self.model.alike().is_some();
+        let remark = if has_twin { ", or its twin in Rust is another model (`check_jacobian`)" } else { "" };
+        compare_costs(&self.device.inner.name(), reported, cost, allowed, remark)
     }
 }

@@ -1,0 +1,59 @@
+//! Spot checks of GPUs: a few of the results that a readback brings are computed again.
+//!
+//! The CPU computes them, at the parameters that the GPU itself reports, by the Rust twins of the kernels. So the check
+//! sees the user's own data, and two sound devices that end in different minima both pass it. A model of WGSL alone has
+//! no twin; there the GPU computes them again. `spectral/search/verify.rs` and `curves/routes/verify.rs` say what is
+//! compared and how much rounding is allowed.
+
+use crate::error::{Error, Result};
+use crate::solver::Status;
+
+/// Number of fits that are checked, out of those that come from a device together.
+const FEW: usize = 8;
+
+/// Returns a few of the fits whose status is a success, at even distances.
+pub(crate) fn sample_successes(
+    fits: impl Iterator<Item = usize>,
+    status: impl Fn(usize) -> Option<Status>,
+) -> Vec<usize> {
+    let ended: Vec<usize> = fits.filter(|&k| status(k).is_some_and(Status::is_success)).collect();
+    let count = ended.len().min(FEW);
+    (0..count).map(|i| ended[i * ended.len() / count]).collect()
+}
+
+/// Returns an error if the cost of a fit that a device reported differs from the `computed` one by more than `allowed`,
+/// or is NaN. Costs are not compared if `allowed` is not finite.
+///
+/// # Errors
+/// Returns [`Error::DeviceUntrusted`] with the name of the device, the two costs and a `remark`.
+pub(crate) fn compare_costs(device: &str, reported: f64, computed: f64, allowed: f64, remark: &str) -> Result<()> {
+    if (reported - computed).abs() <= allowed || !allowed.is_finite() {
+        return Ok(());
+    }
+    Err(untrusted(device, format!("reports a cost of {reported} for a fit whose cost is {computed}{remark}")))
+}
+
+/// Returns the error for a device whose results are wrong in the way that `message` says.
+pub(crate) fn untrusted(device: &str, message: String) -> Error {
+    Error::DeviceUntrusted { device: device.into(), message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_successes_are_sampled_at_even_distances() {
+        let every_third = |k: usize| Some(if k.is_multiple_of(3) { Status::Ftol } else { Status::Stalled });
+        assert_eq!(sample_successes(0..72, every_third), [0, 9, 18, 27, 36, 45, 54, 63]);
+        assert_eq!(sample_successes(0..7, every_third), [0, 3, 6]);
+        assert!(sample_successes(0..7, |_| None).is_empty());
+    }
+
+    #[test]
+    fn costs_may_differ_by_what_is_allowed() {
+        let is_trusted = |reported, computed, allowed| compare_costs("gpu", reported, computed, allowed, "").is_ok();
+        assert!(is_trusted(1.0, 1.05, 0.1) && is_trusted(1.0, 9.0, f64::INFINITY) && is_trusted(1.0, 9.0, f64::NAN));
+        assert!(!is_trusted(1.0, 1.2, 0.1) && !is_trusted(1.2, 1.0, 0.1) && !is_trusted(f64::NAN, 1.0, 0.1));
+    }
+}
