@@ -6,21 +6,17 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::curve_model::CurveModel;
-use crate::curves::CurveSolver;
 use crate::curves::input::data::Curves;
 use crate::curves::results::result::open_undetermined;
 use crate::curves::routes::passage::Passage;
+use crate::curves::routes::route::CurveRoute;
 use crate::curves::watch::Watch;
 use crate::curves::{CurveFit, CurveRun};
 use crate::error::Result;
 use crate::flag::Flags;
-use crate::formula::Formula;
-use crate::solver::whole::{MOST_PARAMETERS, MOST_POINTS};
-use crate::solver::{LevenbergMarquardt, Outcome, Status};
+use crate::solver::{Outcome, Status};
 
-/// Maximum number of linearisations of a whole fit.
-const MOST_ROUNDS: u32 = 100;
-/// Number of fits that go through populations together.
+/// Number of fits that are fitted again together.
 const REST: usize = 4096;
 /// Number of fits whose ends one thread looks at together.
 const PART: usize = 16_384;
@@ -168,7 +164,7 @@ impl CurveColumns {
 
     /// Resizes all columns for so many curves of the model, and clears messages and covariances; a fit overwrites the
     /// rest.
-    fn reset(&mut self, curves: usize, model: &CurveModel, covariance: bool) {
+    pub(crate) fn reset(&mut self, curves: usize, model: &CurveModel, covariance: bool) {
         self.names = model.names();
         let parameters = self.names.len();
         self.covariance = covariance.then(|| vec![f64::NAN; curves * parameters * parameters]);
@@ -194,51 +190,18 @@ impl CurveRun {
         let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
         curves.check_estimator(self.estimator)?;
         columns.reset(count, &self.model, self.covariance);
-        match self.whole_problem(points) {
-            Some((formula, settings)) => {
-                Passage::new(self, curves, points, formula, settings, false).run(columns, watch)?;
+        match self.route(points) {
+            CurveRoute::Lanes(small) | CurveRoute::WholeOnGpu(small) => {
+                Passage::new(self, curves, points, small, false).run(columns, watch)?;
                 self.add_covariances(curves, points, columns, watch);
                 let unusual = columns.unusual();
                 self.add_messages(curves, points, columns, &unusual);
                 self.fit_rest(curves, points, columns, unusual, watch)
             }
-            None => {
+            CurveRoute::Population => {
                 self.fit_here(curves, watch)?.iter().enumerate().for_each(|(k, fit)| columns.put(k, fit));
                 Ok(())
             }
-        }
-    }
-
-    /// Fits small curves of a formula on the CPU in f64 to the solver's tolerances; `None` on a GPU, or if the problem
-    /// is not of this kind.
-    pub(crate) fn fit_whole(
-        &self,
-        curves: &Curves,
-        count: usize,
-        points: usize,
-        watch: &Watch,
-    ) -> Result<Option<CurveColumns>> {
-        if self.device.inner.runs_wgsl() {
-            return Ok(None);
-        }
-        let Some((formula, settings)) = self.whole_problem(points) else { return Ok(None) };
-        let mut columns = CurveColumns::default();
-        columns.reset(count, &self.model, false);
-        Passage::new(self, curves, points, formula, settings, true).run(&mut columns, watch)?;
-        Ok(Some(columns))
-    }
-
-    /// Returns formula and settings if curves of so many points are small enough to be fitted many at once, one per
-    /// vector lane; else `None`.
-    fn whole_problem(&self, points: usize) -> Option<(&Formula, LevenbergMarquardt)> {
-        let tiny = self.held.len() <= MOST_PARAMETERS && (1..=MOST_POINTS).contains(&points);
-        match (self.model.formula(), self.solver) {
-            (Some(formula), CurveSolver::Lm(settings)) if tiny && self.ties.is_empty() => {
-                // what needs many rounds is better off one by one: lanes wait for their slowest fit
-                let max_rounds = settings.max_rounds.min(MOST_ROUNDS);
-                Some((formula, LevenbergMarquardt { max_rounds, ..settings }))
-            }
-            _ => None,
         }
     }
 
@@ -275,8 +238,7 @@ impl CurveRun {
         columns.messages.extend(messages);
     }
 
-    /// Fits again, from their starts and as [`fit`](Self::fit) does, those of the `unusual` curves whose fast fits in
-    /// vector lanes have failed, bad inputs excepted.
+    /// Fits again, from their starts, those of the `unusual` curves whose fits have not succeeded, bad inputs excepted.
     fn fit_rest(
         &self,
         curves: &Curves,
@@ -294,11 +256,8 @@ impl CurveRun {
                 some.iter().for_each(|&k| columns.interrupt(k));
                 continue;
             }
-            let ready = some.iter().filter_map(|&k| curves.curve(k, points, &settings).ok()).collect();
-            self.fit_each(curves.grid, points, ready, watch, &mut |k, fit| {
-                watch.end(&fit);
-                columns.put(k, &fit);
-            })?;
+            let left = some.iter().filter_map(|&k| curves.curve(k, points, &settings).ok()).collect();
+            self.fall_back(curves.grid, points, left, watch, &mut |k, fit| columns.put(k, &fit))?;
         }
         Ok(())
     }

@@ -1,12 +1,16 @@
-//! The way of curves through a run: whole fits first, then populations on the device, then the host.
+//! The way of curves through a run: small fits side by side in lanes or populations on the device, and then, for those
+//! that fail, populations on the host.
 
 use rayon::prelude::*;
 
+use crate::curves::CurveColumns;
 use crate::curves::input::begin;
 use crate::curves::input::data::{Curve, Curves, Grid};
 use crate::curves::input::units;
 use crate::curves::results::result::{self, CurveFit};
+use crate::curves::routes::passage::Passage;
 use crate::curves::routes::passes::Passes;
+use crate::curves::routes::route::{CurveRoute, SmallFits};
 use crate::curves::routes::run::CurveRun;
 use crate::curves::watch::Watch;
 use crate::device::Device;
@@ -27,21 +31,30 @@ impl CurveRun {
         let settings = self.settings();
         let (total, points) = curves.shape(settings.predictors, settings.names)?;
         curves.check_estimator(self.estimator)?;
-        let whole = self.fit_whole(curves, total, points, watch)?;
-        let outcome = |index| whole.as_ref().and_then(|columns| columns.outcome(index));
-        let first = |index| self.finish_whole(curves.curve(index, points, &settings), outcome(index), watch);
-        let (mut fits, left): (Vec<CurveFit>, Vec<Option<Curve>>) = (0..total).into_par_iter().map(first).unzip();
-        let ready: Vec<Curve> = left.into_iter().flatten().collect();
-        self.fit_each(curves.grid, points, ready, watch, &mut |index, fit| {
-            watch.end(&fit);
-            fits[index] = fit;
-        })?;
+        match self.route(points) {
+            CurveRoute::Lanes(small) => self.fit_in_lanes(curves, points, small, watch),
+            CurveRoute::WholeOnGpu(_) | CurveRoute::Population => self.fit_in_populations(curves, total, points, watch),
+        }
+    }
+
+    /// Fits small curves on the CPU, side by side in lanes, in f64 and to the solver's tolerances, and returns one result
+    /// per curve.
+    fn fit_in_lanes(&self, curves: &Curves, points: usize, small: SmallFits, watch: &Watch) -> Result<Vec<CurveFit>> {
+        let total = curves.starts.len() / self.held.len();
+        let mut ends = CurveColumns::default();
+        ends.reset(total, &self.model, false);
+        Passage::new(self, curves, points, small, true).run(&mut ends, watch)?;
+        let settings = self.settings();
+        let finish = |k| self.finish_in_lane(curves.curve(k, points, &settings), ends.outcome(k), watch);
+        let (mut fits, left): (Vec<CurveFit>, Vec<Option<Curve>>) = (0..total).into_par_iter().map(finish).unzip();
+        let left = left.into_iter().flatten().collect();
+        self.fall_back(curves.grid, points, left, watch, &mut |index, fit| fits[index] = fit)?;
         Ok(fits)
     }
 
-    /// Turns the outcome of a curve's fast fit into its result, or returns the curve, too, if it must be fitted through
-    /// a population. In the second case the fit is blank.
-    fn finish_whole(
+    /// Turns the outcome of a curve's fit in lanes into its result, or returns the curve, too, if the fit has failed.
+    /// In the second case the result is blank.
+    fn finish_in_lane(
         &self,
         curve: Result<Curve, String>,
         outcome: Option<Outcome>,
@@ -66,22 +79,63 @@ impl CurveRun {
         }
     }
 
-    /// Fits curves in batches, on this device and, if that is a GPU whose results are refined, on the CPU where it
-    /// fails; gives results to `done`. `done` receives the index and the fit of each.
-    pub(crate) fn fit_each(
+    /// Fits curves in populations on this device, and those that f32 does not hold or bring to a good end on the host;
+    /// returns one result per curve.
+    fn fit_in_populations(&self, curves: &Curves, total: usize, points: usize, watch: &Watch) -> Result<Vec<CurveFit>> {
+        let mut fits = vec![CurveFit::blank(self.held.len()); total];
+        let settings = self.settings();
+        let checked: Vec<_> = (0..total).into_par_iter().map(|k| curves.curve(k, points, &settings)).collect();
+        let mut ready = Vec::with_capacity(total);
+        for (curve, fit) in checked.into_iter().zip(&mut fits) {
+            match curve {
+                Ok(curve) => ready.push(curve),
+                Err(cause) => {
+                    fit.message = cause;
+                    watch.add(1);
+                }
+            }
+        }
+        let mut put = |index: usize, fit: CurveFit| fits[index] = fit;
+        let left = self.fit_ready(curves.grid, points, ready, watch, &mut put)?;
+        self.fall_back(curves.grid, points, left, watch, &mut put)?;
+        Ok(fits)
+    }
+
+    /// Fits the curves whose fits have failed on their route from their starts in populations on the host, and gives
+    /// results to `done`, which receives the index and the fit of each.
+    pub(crate) fn fall_back(
+        &self,
+        grid: Grid,
+        points: usize,
+        mut left: Vec<Curve>,
+        watch: &Watch,
+        done: &mut dyn FnMut(usize, CurveFit),
+    ) -> Result<()> {
+        left.iter_mut().for_each(|curve| curve.restart(units::wide_scale));
+        let host = CurveRun { device: Device::cpu(), ..self.clone() };
+        host.fit_ready(grid, points, left, watch, done).map(|_| ())
+    }
+
+    /// Fits curves in populations on this device, gives results to `done` and counts them, and returns the curves that
+    /// are left for the host: none on the CPU. `done` receives the index and the fit of each.
+    fn fit_ready(
         &self,
         grid: Grid,
         points: usize,
         mut ready: Vec<Curve>,
         watch: &Watch,
         done: &mut dyn FnMut(usize, CurveFit),
-    ) -> Result<()> {
+    ) -> Result<Vec<Curve>> {
         if ready.is_empty() {
-            return Ok(());
+            return Ok(ready);
         }
+        let done = &mut |index: usize, fit: CurveFit| {
+            watch.end(&fit);
+            done(index, fit);
+        };
         if watch.is_stopped() {
             ready.iter().for_each(|curve| done(curve.index, self.not_begun(curve)));
-            return Ok(());
+            return Ok(Vec::new());
         }
         ready.par_iter_mut().for_each(|curve| self.measure(curve));
         let in_range = |curve: &Curve| !self.device.inner.runs_wgsl() || begin::suits_f32(curve);
@@ -95,8 +149,7 @@ impl CurveRun {
         }
         ready.first().map_or(Ok(()), |first| self.check_twin(first))?;
         left.extend(self.pass(grid, points, ready, is_refined, watch, done)?);
-        left.iter_mut().for_each(|curve| curve.restart(units::wide_scale));
-        CurveRun { device: Device::cpu(), ..self.clone() }.fit_each(grid, points, left, watch, done)
+        Ok(left)
     }
 
     /// Fits curves in batches on this device, gives the results to `done`, and returns the curves that the CPU is to

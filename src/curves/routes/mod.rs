@@ -6,6 +6,7 @@ pub mod objective;
 pub mod passage;
 pub mod passes;
 pub mod retry;
+pub mod route;
 pub mod run;
 pub mod tie;
 pub mod twin;

@@ -16,6 +16,7 @@ use self::ends::{put_ends, resume};
 use crate::cpu::CpuDevice;
 use crate::curves::input::data::{Curve, Curves, Grid, Prior, has_squares};
 use crate::curves::input::sizes::sizes;
+use crate::curves::routes::route::SmallFits;
 use crate::curves::watch::Watch;
 use crate::curves::{CurveColumns, CurveRun};
 use crate::device::verify::sample_successes;
@@ -86,10 +87,10 @@ impl<'a> Passage<'a> {
         fitter: &'a CurveRun,
         curves: &'a Curves<'a>,
         points: usize,
-        formula: &'a Formula,
-        settings: LevenbergMarquardt,
+        small: SmallFits<'a>,
         exact: bool,
     ) -> Passage<'a> {
+        let SmallFits { formula, settings } = small;
         let (parameters, predictors) = (formula.parameters().len(), formula.predictors().len());
         let x = if curves.grid == Grid::Shared { curves.x.to_double() } else { Cow::default() };
         Passage { fitter, curves, points, x, parameters, predictors, formula, settings, exact }
