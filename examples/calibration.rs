@@ -2,9 +2,9 @@
 //! problems and a spectrum so often, with noise that is known, and prints how (found − true) / error and χ² are
 //! distributed. Fails when a number is beyond what so many refits scatter.
 
-#[path = "../tests/calibration/refits.rs"]
+#[path = "../tests/spectra/calibration/refits.rs"]
 mod refits;
-#[path = "../tests/calibration/statistics.rs"]
+#[path = "../tests/spectra/calibration/statistics.rs"]
 mod statistics;
 
 use std::process::ExitCode;

@@ -140,8 +140,8 @@ fn is_small(least: f32) -> bool {
 // from step to step. NaN before the second step, negative after a shortened one: no.
 fn is_last(slot: u32, small: f32) -> bool {
     let previous = state[at(PREDICTED_REDUCTION, slot)];
-    let contraction = clamp(reduction / previous, BEST_CONTRACTION, 1.0);
-    return previous > 0.0 && !rescaled && control[cell(REJECTIONS, slot)] == 0 && reduction * contraction <= small;
+    let expected = reduction * contraction(reduction, previous);
+    return previous > 0.0 && !rescaled && control[cell(REJECTIONS, slot)] == 0 && expected <= small;
 }
 
 // The distance of a value of a parameter from the nearer of its bounds.

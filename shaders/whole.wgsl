@@ -84,7 +84,7 @@ fn is_trusted(slot: u32) -> bool {
     var trusted = !rescaled;
     for (var p = 0u; p < parameter_count; p++) {
         let value = state[at(ACCEPTED + p, slot)];
-        let is_short = abs(delta[p]) <= TRUSTED_STEP * max(abs(value), SMALLEST_MAGNITUDE);
+        let is_short = abs(delta[p]) <= TRUSTED_STEP * magnitude(value);
         trusted = trusted && is_short && value * (value + delta[p]) >= 0.0;
     }
     return trusted;
@@ -105,8 +105,7 @@ fn choose(slot: u32) -> i32 {
     let rejections = control[cell(REJECTIONS, slot)];
     // the first promise, one after a rejection, and that of a shortened step tell nothing about the next
     let known = previous > 0.0 && rejections == 0 && !rescaled;
-    let contraction = clamp(reduction / previous, BEST_CONTRACTION, 1.0);
-    let remaining = reduction * select(1.0, contraction, known);
+    let remaining = reduction * select(1.0, contraction(reduction, previous), known);
     let settled = step_damping < UNDAMPED;
     var small_reduction = remaining <= TOLERANCE * cost;
     var small_step = step_length <= XTOL * step_scale;

@@ -77,11 +77,16 @@ fn solve_free(slot: u32, mu: f32) -> bool {
     return cholesky(order) && cholesky_solve(order);
 }
 
+// The size of a parameter by which its steps are limited: |x|, but at least a share of its unit.
+fn magnitude(value: f32) -> f32 {
+    return max(abs(value), SMALLEST_MAGNITUDE);
+}
+
 // Shortens a step that moves a parameter by more than LARGEST_STEP times its magnitude: to what share of it.
 fn shorten(slot: u32) -> f32 {
     var largest = 0.0;
     for (var p = 0u; p < parameter_count; p++) {
-        largest = max(largest, abs(delta[p]) / max(abs(state[at(ACCEPTED + p, slot)]), SMALLEST_MAGNITUDE));
+        largest = max(largest, abs(delta[p]) / magnitude(state[at(ACCEPTED + p, slot)]));
     }
     if largest <= LARGEST_STEP {
         return 1.0;

@@ -1,5 +1,5 @@
 // What becomes of a trial point: acceptance, Nielsen's damping (1999), MINPACK's gtol. For kernels that have box.wgsl's
-// bindings.
+// bindings. With box.wgsl and faces.wgsl it has the equations of src/solver/round/step/equations.rs.
 //@use math, state, box
 
 fn cell(field: u32, slot: u32) -> u32 {
@@ -51,6 +51,12 @@ fn raise_damping(slot: u32) {
     let nu = state[at(DAMPING_FACTOR, slot)];
     state[at(DAMPING, slot)] *= nu;
     state[at(DAMPING_FACTOR, slot)] = 2.0 * nu;
+}
+
+// The ratio of the reductions that two successive steps predict, between BEST_CONTRACTION and 1. The step after the
+// next is expected to gain this share of what the next one gains.
+fn contraction(next: f32, previous: f32) -> f32 {
+    return clamp(next / previous, BEST_CONTRACTION, 1.0);
 }
 
 // MINPACK's gtol: the largest cosine between the residual and a free column of the Jacobian; 0 when nothing is free.

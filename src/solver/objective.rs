@@ -1,5 +1,5 @@
 //! *What* is fitted: the seam between the solver and a model. `model/objective.rs` is the spectral model,
-//! `curves/routes/objective.rs` a curve, and `tests/seams.rs` a decay in twenty lines.
+//! `curves/routes/objective.rs` a curve, and `tests/curves/seams.rs` a decay in twenty lines.
 
 use crate::recording::Recording;
 

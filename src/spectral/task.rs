@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::first_guess::FirstGuess;
-use crate::model::{Fault, Prepared, Sampling, SpectralModel, SpectralObjective};
+use crate::model::{Fault, Prepared, Sampling, SpectralObjective};
 use crate::recording::Recording;
 use crate::solver::Objective;
 use crate::spectra::Spectra;
@@ -13,7 +13,7 @@ use crate::spectral::input::assemble::{assemble, matched, prepare_all};
 use crate::spectral::input::layout::{layout, layout_for};
 use crate::spectral::input::limits::Tables;
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
-use crate::spectral::results::blank::blank;
+use crate::spectral::results::blank::{blank, strict};
 use crate::task::{Job, Task};
 
 impl Task {
@@ -57,20 +57,9 @@ impl SpectralFitter {
         let mut made = Vec::with_capacity(all.len());
         for (place, prepared) in all.into_iter().enumerate() {
             let task = prepared.and_then(|prepared| tasks.task(place, prepared));
-            made.push(task.map_err(|fault| refused(&self.model, spectra, place, &fault))?);
+            made.push(task.map_err(|fault| strict(&blank(&self.model, spectra, place), &fault))?);
         }
         Ok(made)
-    }
-}
-
-/// Returns the error, with file, row and id, for the spectrum at `place`, which cannot be fitted. `place` is its index
-/// in the batch.
-fn refused(model: &SpectralModel, spectra: &Spectra, place: usize, fault: &Fault) -> Error {
-    Error::BadSpectrum {
-        file: spectra.file.to_string(),
-        row: spectra.rows[place],
-        id: blank(model, spectra, place).id.to_string(),
-        cause: format!("{}: {}", fault.cause.name(), fault.detail),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Values of a fit's parameters and labels by name, whether they are free, tied or fixed.
 
+use crate::math::covariance::pair_index;
 use crate::recording::{Rotation, Source, Velocity};
 use crate::spectral::{FitRow, SpectralFitter};
 
@@ -30,7 +31,7 @@ fn error(row: &FitRow, source: &Source) -> f64 {
     let count = row.parameters.len();
     let correlation = |a: usize, b: usize| {
         let (a, b) = (a.min(b), a.max(b));
-        if a == b { 1.0 } else { row.correlations[a * (2 * count - a - 1) / 2 + b - a - 1] }
+        if a == b { 1.0 } else { row.correlations[pair_index(a, b, count)] }
     };
     if let [(p, factor)] = slopes[..] {
         return row.errors[p] * factor.abs(); // also if a correlation is not a number

@@ -41,7 +41,7 @@ pub fn place_at_start(model: &SpectralModel, row: &mut FitRow, start: Option<&[f
     }
 }
 
-/// Returns the error with which a strict run ends at a spectrum that cannot be fitted.
+/// Returns the error, with file, row and id, with which a strict run ends at a spectrum that cannot be fitted.
 pub fn strict(row: &FitRow, fault: &Fault) -> Error {
     Error::BadSpectrum {
         file: row.file.to_string(),

@@ -67,7 +67,7 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
         &[
             fault(|a, n| (a.flux[at(n, 7)], a.weight[at(n, 7)]) = (f64::NAN, 0.0), lost_a_pixel),
             fault(|a, n| (a.flux[at(n, 7)], a.weight[at(n, 7)]) = (f64::INFINITY, 0.0), lost_a_pixel),
-            Test("tests/bad_inputs", "masked_values_are_never_seen"),
+            Test("tests/input/bad_inputs", "masked_values_are_never_seen"),
         ],
     ),
     (
@@ -114,7 +114,7 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
         &[
             fault_of(START, with_column, |a, n| a.columns[0].1[n] = 11.0, |s| refused(s.row, "start_out_of_bounds")),
             refusal("[labels.a]\nstart = 11.0\n", file::sound, &["a starts at 11, outside its bounds"]),
-            Test("tests/bad_inputs", "starts_are_checked_one_by_one"), // and clip_starts
+            Test("tests/input/bad_inputs", "starts_are_checked_one_by_one"), // and clip_starts
         ],
     ),
     (
@@ -174,7 +174,7 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
                 let flagged = |row: &FitRow| row.status.is_success() && row.flags.contains(Flags::UNDETERMINED);
                 rows.iter().all(|row| flagged(row) && row.errors.iter().all(|e| e.is_infinite()))
             }),
-            Test("tests/bad_models", "a_degenerate_pair_is_flagged_and_the_others_have_errors"),
+            Test("tests/input/bad_models", "a_degenerate_pair_is_flagged_and_the_others_have_errors"),
         ],
     ),
     (
@@ -192,7 +192,7 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
             model(network::NEAR, network::overflowing, |rows, _| {
                 rows.iter().all(|row| row.chi2.is_finite() && row.parameters[0] < 4.2)
             }),
-            Test("tests/bad_models", "steps_to_where_the_model_is_not_finite_are_rejected"),
+            Test("tests/input/bad_models", "steps_to_where_the_model_is_not_finite_are_rejected"),
         ],
     ),
     (
@@ -220,7 +220,7 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
                 |a, n| a.flux.copy_within(own((n + 1) % SPECTRA), at(n, 0)),
                 |s| alike(s.row, &s.clean[(s.bad + 1) % SPECTRA]),
             ),
-            Test("tests/determinism", "any_batch_and_order"),
+            Test("tests/spectra/determinism", "any_batch_and_order"),
         ],
     ),
     (21, "no spectra", &[whole(|| Arrays::good().only(0..0), |rows, _| rows.is_empty())]),
@@ -229,16 +229,16 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
         "one spectrum",
         &[
             whole(|| Arrays::good().only(2..3), |rows, clean| rows.len() == 1 && alike(&rows[0], &clean[2])),
-            Test("tests/determinism", "one_spectrum_in_a_hundred_thousand"),
+            Test("tests/spectra/determinism", "one_spectrum_in_a_hundred_thousand"),
         ],
     ),
     (
         23,
         "more than the device holds",
         &[
-            Test("tests/determinism", "any_chunk"),
-            Test("tests/bad_models", "more_members_than_a_dispatch_takes"),
-            Test("tests/bad_models", "too_little_memory_is_an_error"),
+            Test("tests/spectra/determinism", "any_chunk"),
+            Test("tests/input/bad_models", "more_members_than_a_dispatch_takes"),
+            Test("tests/input/bad_models", "too_little_memory_is_an_error"),
             Test("crates/cli/tests/bad_list", "arguments_that_cannot_work"),
         ],
     ),
@@ -248,7 +248,7 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
         &[
             refusal("", file::short_ivar, &["spectra.npz", "b_ivar has the shape [5, 63], flux [5, 64]"]),
             refusal("", file::short_grid, &["b_wavelength has the shape [63]"]),
-            Test("tests/bad_models", "arrays_of_different_lengths"),
+            Test("tests/input/bad_models", "arrays_of_different_lengths"),
         ],
     ),
     (
@@ -286,8 +286,8 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
             refusal("", || file::cut(PIXELS * 20), &["spectra.npz"]),
             refusal("", || file::cut(file::sound().len() - 1), &["spectra.npz"]),
             refusal("", file::flipped, &["spectra.npz"]),
-            Test("tests/loaders", "truncated_files_are_errors_at_every_byte"),
-            Test("tests/fits_files", "truncated_files_are_errors_at_every_byte"),
+            Test("tests/input/loaders", "truncated_files_are_errors_at_every_byte"),
+            Test("tests/input/fits_files", "truncated_files_are_errors_at_every_byte"),
             Test("tests/fuzzed", "damaged_copies"),
         ],
     ),
@@ -299,8 +299,8 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
             refusal("", || file::claiming("<f8", "(-1, 64)"), &["spectra.npz", "b_flux"]),
             refusal("", || file::claiming("<f8", "(18446744073709551615, 2)"), &["spectra.npz", "b_flux"]),
             refusal("", || file::claiming("|O", "(1, 8)"), &["spectra.npz", "b_flux"]),
-            Test("tests/loaders", "duplicate_and_overlapping_entries_are_errors"),
-            Test("tests/fits_files", "claims_of_headers_are_checked_before_memory_is_taken"),
+            Test("tests/input/loaders", "duplicate_and_overlapping_entries_are_errors"),
+            Test("tests/input/fits_files", "claims_of_headers_are_checked_before_memory_is_taken"),
             Test("tests/fuzzed", "greedy_files_take_little"),
         ],
     ),
@@ -309,8 +309,8 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
         "zip bombs",
         &[
             refusal("", file::bomb, &["spectra.npz", "is it a zip bomb?"]),
-            Test("tests/loaders", "zip_bombs_are_too_large"),
-            Test("tests/fits_files", "gzip_bombs_are_too_large"),
+            Test("tests/input/loaders", "zip_bombs_are_too_large"),
+            Test("tests/input/fits_files", "gzip_bombs_are_too_large"),
         ],
     ),
     (
@@ -354,7 +354,7 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
         37,
         "no such adapter",
         &[
-            Test("tests/bad_models", "devices_that_are_not_there"),
+            Test("tests/input/bad_models", "devices_that_are_not_there"),
             Test("crates/cli/tests/bad_list", "arguments_that_cannot_work"),
         ],
     ),

@@ -1,6 +1,6 @@
 //! Starts far from their truths: nearly all fits find the best known minimum where amplitudes alone are far.
 
-#[path = "../examples/far_starts/problems.rs"]
+#[path = "../../examples/far_starts/problems.rs"]
 mod problems;
 
 use problems::{Far, POINTS, arrived, problems};

@@ -8,9 +8,9 @@ use serde_json::Value;
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
 const SPECTRA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference/minima.npz");
-const REFERENCE: &str = include_str!("reference/minima.json");
+const REFERENCE: &str = include_str!("../reference/minima.json");
 const FOLDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference/folds.npz");
-const REFERENCE_OF_FOLDS: &str = include_str!("reference/folds.json");
+const REFERENCE_OF_FOLDS: &str = include_str!("../reference/folds.json");
 /// Largest height of an objective above the reference's.
 const GAP: f64 = 0.05;
 

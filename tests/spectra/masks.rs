@@ -8,7 +8,7 @@ use popfit_testing::fits::{devices, fitter};
 use serde_json::Value;
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
-const REFERENCE: &str = include_str!("reference/masks.json");
+const REFERENCE: &str = include_str!("../reference/masks.json");
 /// Largest height of an objective above the reference's.
 const GAP: f64 = 0.05;
 /// Largest offset of parameters, in errors, if the objectives agree.

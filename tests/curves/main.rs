@@ -1,0 +1,20 @@
+//! Fits of curves: minima, errors, settings, models of every kind, and the same on every device. Each module is a subject
+//! of `TESTING.md`: `cargo test --release --test curves NAME::` runs one.
+
+mod bad_curve_models;
+mod borrowed_values;
+mod boxes;
+mod closures;
+mod combinations;
+mod curve_control;
+mod curve_settings;
+mod estimators;
+mod far_starts;
+mod many_parameters;
+mod minpack;
+mod models;
+mod nist;
+mod scales;
+mod seams;
+mod true_chi2;
+mod whole;

@@ -1,0 +1,7 @@
+//! Files and data that are damaged, lie or make no sense. Each module is a subject of `TESTING.md`:
+//! `cargo test --release --test input NAME::` runs one.
+
+mod bad_inputs;
+mod bad_models;
+mod fits_files;
+mod loaders;

@@ -1,0 +1,25 @@
+//! Fits of spectra: minima, errors, flags, bits, and what a run says of itself. Each module is a subject of
+//! `TESTING.md`: `cargo test --release --test spectra NAME::` runs one.
+
+mod arms;
+mod calibration;
+mod constraints;
+mod control;
+mod desi;
+mod determinism;
+mod flags;
+mod knowledge;
+mod lent_spectra;
+mod line_spread;
+mod masks;
+mod minima;
+mod mixed;
+mod per_pixel;
+mod posterior;
+mod profile;
+mod rotation;
+mod simplex;
+mod small_files;
+mod stages;
+mod synb;
+mod synb_rotation;
