@@ -21,16 +21,16 @@ pub(crate) fn sample_successes(
     (0..count).map(|i| ended[i * ended.len() / count]).collect()
 }
 
-/// Returns an error if the cost of a fit that a device reported differs from the `computed` one by more than `allowed`,
-/// or is NaN. Costs are not compared if `allowed` is not finite.
+/// Returns an error if an objective that a device reported differs from the `computed` one by more than `allowed`, or is
+/// NaN. They are not compared if `allowed` is not finite.
 ///
 /// # Errors
-/// Returns [`Error::DeviceUntrusted`] with the name of the device, the two costs and a `remark`.
-pub(crate) fn compare_costs(device: &str, reported: f64, computed: f64, allowed: f64, remark: &str) -> Result<()> {
+/// Returns [`Error::DeviceUntrusted`] with the name of the device, the two objectives and a `remark`.
+pub(crate) fn compare_objectives(device: &str, reported: f64, computed: f64, allowed: f64, remark: &str) -> Result<()> {
     if (reported - computed).abs() <= allowed || !allowed.is_finite() {
         return Ok(());
     }
-    Err(untrusted(device, format!("reports a cost of {reported} for a fit whose cost is {computed}{remark}")))
+    Err(untrusted(device, format!("reports an objective of {reported} where it is {computed}{remark}")))
 }
 
 /// Returns the error for a device whose results are wrong in the way that `message` says.
@@ -51,8 +51,9 @@ mod tests {
     }
 
     #[test]
-    fn costs_may_differ_by_what_is_allowed() {
-        let is_trusted = |reported, computed, allowed| compare_costs("gpu", reported, computed, allowed, "").is_ok();
+    fn objectives_may_differ_by_what_is_allowed() {
+        let is_trusted =
+            |reported, computed, allowed| compare_objectives("gpu", reported, computed, allowed, "").is_ok();
         assert!(is_trusted(1.0, 1.05, 0.1) && is_trusted(1.0, 9.0, f64::INFINITY) && is_trusted(1.0, 9.0, f64::NAN));
         assert!(!is_trusted(1.0, 1.2, 0.1) && !is_trusted(1.2, 1.0, 0.1) && !is_trusted(f64::NAN, 1.0, 0.1));
     }

@@ -8,7 +8,8 @@ mod work;
 use popfit::low_level::gpu::{Fault, Faults};
 use popfit::spectra::{SpectraReader, Wavelength};
 use popfit::{
-    Control, Device, DeviceRows, Error, FitTable, Journal, Metadata, Result, Schema, Spectra, Summary, TableWriter,
+    Continuum, Control, Device, DeviceRows, Error, FitTable, Journal, LevenbergMarquardt, Metadata, NelderMead, Result,
+    Schema, Solver, Spectra, SpectralFitter, Summary, TableWriter,
 };
 use popfit_testing::fits::{fitter, same_bits};
 use popfit_testing::tiny::{self, linear, spectra, wave};
@@ -146,9 +147,9 @@ fn curves_that_are_a_little_off() {
 }
 
 /// Nobody notices, and nothing is lost: what Levenberg–Marquardt has found of curves the host carries on, in f64, from
-/// where the device has left it. Of spectra the CPU continues some, and finds the device out.
+/// where the device has left it.
 #[test]
-fn fits_that_end_early_are_ended_by_the_host() {
+fn curves_that_end_early_are_ended_by_the_host() {
     let Some(gpu) = gpu() else { return };
     let early = Device::from(gpu.with_faults(Faults::new(Fault::Early, 1, true)).unwrap());
     // parameters, errors and χ² of each curve
@@ -170,8 +171,46 @@ fn fits_that_end_early_are_ended_by_the_host() {
     let apart = [distance(&found, &cpu(curves), 1), distance(&columns(&early, false).unwrap(), &cpu(columns), 9)];
     println!("{left:.3} errors from the minimum as left, {:.1e} and {:.1e} as told", apart[0], apart[1]);
     assert!(apart[0] < 1e-6 && apart[1] < 1e-3, "{apart:?}");
-    let spectra = lm(&early, false);
-    assert!(matches!(&spectra, Err(Error::DeviceUntrusted { .. })), "{spectra:?}");
+}
+
+/// The CPU continues some fits, and finds the device out.
+#[test]
+fn spectra_that_end_early_are_noticed() {
+    let Some(gpu) = gpu() else { return };
+    let early = Device::from(gpu.with_faults(Faults::new(Fault::Early, 1, true)).unwrap());
+    for work in [lm, refilled] {
+        let spectra = work(&early, false);
+        assert!(matches!(&spectra, Err(Error::DeviceUntrusted { .. })), "{spectra:?}");
+    }
+}
+
+/// Loose tolerances, few spectra, and noise of any size are no fault of a device.
+#[test]
+fn what_a_user_asks_for_is_trusted() {
+    let Some(gpu) = gpu() else { return };
+    let (lm, simplex) = (LevenbergMarquardt::default(), NelderMead::default());
+    let solvers: [Solver; 6] = [
+        lm.into(),
+        lm.ftol(1e-3).into(),
+        lm.xtol(1e-2).gtol(0.1).into(),
+        simplex.fatol(1.0).into(),
+        simplex.linearise(false).into(),
+        Solver::LevenbergMarquardtThenNelderMead(lm.ftol(1e-2), simplex.fatol(0.1)),
+    ];
+    let emulator = linear(&["a", "b"], wave);
+    let labels: Vec<f64> = (0..24).map(|k| 5.0 * (f64::from(k) * 0.7).sin()).collect();
+    for noise in [1e-4, 0.01, 1.0] {
+        let all = spectra(&emulator, &labels, noise);
+        for marginalise in [false, true] {
+            let builder = tiny::builder(emulator.clone(), 0.5).continuum(Continuum::chebyshev(3));
+            let model = builder.marginalise(marginalise).build().unwrap();
+            for (solver, count) in solvers.iter().flat_map(|solver| [1, 2, 4, 12].map(|count| (*solver, count))) {
+                let fitter = SpectralFitter::new(model.clone(), gpu.clone().into()).solver(solver).cpu_fallback(false);
+                let found = fitter.fit(&all.slice(0..count));
+                assert!(found.is_ok(), "{solver:?}, {count} spectra, noise {noise}, {marginalise}: {found:?}");
+            }
+        }
+    }
 }
 
 /// Results that no host can compute are checked by asking the device again.

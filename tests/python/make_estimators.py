@@ -1,4 +1,4 @@
-"""Prints the numbers of tests/estimators/golden.rs: what scipy and lmfit make of one curve (pip install lmfit).
+"""Prints the numbers of tests/curves/estimators/golden.rs: what scipy and lmfit make of one curve (pip install lmfit).
 
 Data are rounded, so that both sides read the same; nothing is random but for the seed below.
 """

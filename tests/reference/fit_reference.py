@@ -2,7 +2,7 @@
 
 Network, rotation, resampling by cubic B-splines, continuum by variable projection with a rank-revealing decomposition,
 Levenberg-Marquardt with analytic derivatives. Needs numpy, scipy and safetensors. `make_masks.py` makes the values that
-`tests/masks.rs` expects, `check_masks.py` judges what the program finds.
+`tests/spectra/masks.rs` expects, `check_masks.py` judges what the program finds.
 """
 import json, os
 import numpy as np

@@ -1,4 +1,4 @@
-"""Makes folds.json, which tests/minima.rs reads, from folds.npz: python3 make_folds.py
+"""Makes folds.json, which tests/spectra/minima.rs reads, from folds.npz: python3 make_folds.py
 
 folds.npz holds five spectra of the demo's network, with their true velocities (TV) and labels (TTEFF ...). They are those of 60,000
 that ended at the wrong side of a fold before minima were checked for one. folds.json has the lowest objective that the reference

@@ -1,4 +1,4 @@
-"""Makes masks.json, which tests/masks.rs expects: python3 make_masks.py
+"""Makes masks.json, which tests/spectra/masks.rs expects: python3 make_masks.py
 
 Some of the demo's spectra with parts of them masked, or their weights lowered, and the lowest objective that the
 reference reaches from the truth and from starts of its own library (four; 24 for the poor cases), with the parameters and errors

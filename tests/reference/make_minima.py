@@ -1,4 +1,4 @@
-"""Makes minima.npz and minima.json, which tests/minima.rs reads: python3 make_minima.py
+"""Makes minima.npz and minima.json, which tests/spectra/minima.rs reads: python3 make_minima.py
 
 Spectra of check_minima.py whose lines nearly tell one surface gravity as well as another, with the lowest objective that the
 reference reaches from the truth and from eight other gravities.

@@ -191,7 +191,7 @@ impl CurveRun {
         curves.check_estimator(self.estimator)?;
         columns.reset(count, &self.model, self.covariance);
         match self.route(points) {
-            CurveRoute::Lanes(small) | CurveRoute::WholeOnGpu(small) => {
+            CurveRoute::Lanes(small) | CurveRoute::SmallOnGpu(small) => {
                 Passage::new(self, curves, points, small, false).run(columns, watch)?;
                 self.add_covariances(curves, points, columns, watch);
                 let unusual = columns.unusual();

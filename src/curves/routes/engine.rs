@@ -1,5 +1,5 @@
 //! The way of curves through a run: small fits side by side in lanes or populations on the device, and then, for those
-//! that fail, populations on the host.
+//! that fail, populations on the host. After a GPU, `fit` repeats on the host only what it polishes.
 
 use rayon::prelude::*;
 
@@ -32,15 +32,21 @@ impl CurveRun {
         let (total, points) = curves.shape(settings.predictors, settings.names)?;
         curves.check_estimator(self.estimator)?;
         match self.route(points) {
-            CurveRoute::Lanes(small) => self.fit_in_lanes(curves, points, small, watch),
-            CurveRoute::WholeOnGpu(_) | CurveRoute::Population => self.fit_in_populations(curves, total, points, watch),
+            CurveRoute::Lanes(small) => self.fit_in_lanes(curves, total, points, small, watch),
+            CurveRoute::SmallOnGpu(_) | CurveRoute::Population => self.fit_in_populations(curves, total, points, watch),
         }
     }
 
     /// Fits small curves on the CPU, side by side in lanes, in f64 and to the solver's tolerances, and returns one result
     /// per curve.
-    fn fit_in_lanes(&self, curves: &Curves, points: usize, small: SmallFits, watch: &Watch) -> Result<Vec<CurveFit>> {
-        let total = curves.starts.len() / self.held.len();
+    fn fit_in_lanes(
+        &self,
+        curves: &Curves,
+        total: usize,
+        points: usize,
+        small: SmallFits,
+        watch: &Watch,
+    ) -> Result<Vec<CurveFit>> {
         let mut ends = CurveColumns::default();
         ends.reset(total, &self.model, false);
         Passage::new(self, curves, points, small, true).run(&mut ends, watch)?;
@@ -79,8 +85,8 @@ impl CurveRun {
         }
     }
 
-    /// Fits curves in populations on this device, and those that f32 does not hold or bring to a good end on the host;
-    /// returns one result per curve.
+    /// Fits curves in populations on this device, and with polish, where the model has Rust, those that f32 does not hold
+    /// or bring to a good end on the host; returns one result per curve.
     fn fit_in_populations(&self, curves: &Curves, total: usize, points: usize, watch: &Watch) -> Result<Vec<CurveFit>> {
         let mut fits = vec![CurveFit::blank(self.held.len()); total];
         let settings = self.settings();

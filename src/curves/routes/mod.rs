@@ -1,4 +1,4 @@
-//! The ways of curves through a run, as whole fits or in populations: recordings, searches, checks of a GPU's results,
+//! The ways of curves through a run, as small fits or in populations: recordings, searches, checks of a GPU's results,
 //! and what follows a failure of the device.
 
 pub mod engine;

@@ -1,4 +1,4 @@
-//! Curves on their way through whole fits, in flat memory: f32 on the device, then f64 on the host, for columns; f64
+//! Curves on their way through small fits, in flat memory: f32 on the device, then f64 on the host, for columns; f64
 //! alone for `fit`, whose polish begins where they end. `cpu/lanes/doubt.rs` says which fits may end in f32, by a bound
 //! on the rounding of the formula (`formula/rounding.rs`).
 

@@ -1,4 +1,4 @@
-//! The route that all curves of a call take.
+//! The route that the curves of a call take.
 //!
 //! The fits that fail on it go to populations on the host, the fallback. The step of small fits lacks what the members
 //! of a population have: finishing steps, lengthened steps, the secant term, second starts, and differences where a
@@ -17,8 +17,9 @@ const MOST_ROUNDS: u32 = 100;
 pub(crate) enum CurveRoute<'a> {
     /// Small fits on the CPU, side by side: one per vector lane.
     Lanes(SmallFits<'a>),
-    /// Small fits on a GPU: each whole fit is one invocation, in f32.
-    WholeOnGpu(SmallFits<'a>),
+    /// Small fits on a GPU. `fit_columns` lets them run whole in f32, one per invocation, and ends them in lanes; `fit`
+    /// takes populations.
+    SmallOnGpu(SmallFits<'a>),
     /// All other fits: populations on the device.
     Population,
 }
@@ -38,7 +39,7 @@ impl CurveRun {
             (Some(formula), CurveSolver::Lm(settings)) if is_small && self.ties.is_empty() => {
                 let max_rounds = settings.max_rounds.min(MOST_ROUNDS);
                 let small = SmallFits { formula, settings: LevenbergMarquardt { max_rounds, ..settings } };
-                if self.device.inner.runs_wgsl() { CurveRoute::WholeOnGpu(small) } else { CurveRoute::Lanes(small) }
+                if self.device.inner.runs_wgsl() { CurveRoute::SmallOnGpu(small) } else { CurveRoute::Lanes(small) }
             }
             _ => CurveRoute::Population,
         }

@@ -12,7 +12,7 @@
 
 use crate::curves::input::data::Curve;
 use crate::curves::{CurveRun, CurveSolver};
-use crate::device::verify::compare_costs;
+use crate::device::verify;
 use crate::error::Result;
 use crate::math::triangle::packed_index;
 use crate::solver::Outcome;
@@ -121,6 +121,6 @@ impl CurveRun {
         // Nothing else tells which of the two is wrong.
         let has_twin = self.model.alike().is_some();
         let remark = if has_twin { ", or its twin in Rust is another model (`check_jacobian`)" } else { "" };
-        compare_costs(&self.device.inner.name(), reported, cost, allowed, remark)
+        verify::compare_objectives(&self.device.inner.name(), reported, cost, allowed, remark)
     }
 }

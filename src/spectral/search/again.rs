@@ -5,7 +5,6 @@ use crate::error::Result;
 use crate::solver::{GaveWay, Outcome, Status};
 use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum, Starts};
 use crate::spectral::search::solve::{Passes, winner};
-use crate::spectral::search::waiting::PassOutcomes;
 
 /// Starts from which a spectrum is fitted once more.
 pub struct MoreStarts {
@@ -19,25 +18,19 @@ impl Passes {
     pub fn fit_again(
         &mut self,
         spectra: ReadySpectra,
-        found: &mut PassOutcomes,
+        found: &mut [Vec<Outcome>],
         more: Vec<MoreStarts>,
         monitor: Monitor,
     ) -> Result<()> {
         if more.is_empty() {
             return Ok(());
         }
-        let PassOutcomes { outcomes, submissions } = found;
         let own: Vec<ReadySpectrum> = more.iter().map(|one| spectra.spectra[one.spectrum].clone()).collect();
         let places: Vec<usize> = more.iter().map(|one| one.spectrum).collect();
         let starts = more.into_iter().map(|one| one.starts).collect();
         let ends = self.rounds(spectra.with_spectra(&own), starts, monitor)?;
-        let earlier = submissions.iter().max().map_or(0, |last| last + 1);
-        for ((k, ends), later) in places.into_iter().zip(ends.outcomes).zip(ends.submissions) {
-            let before = outcomes[k].len();
-            add_outcomes(&mut outcomes[k], ends, spectra.model.marginalise);
-            if winner(&outcomes[k], spectra.model.marginalise).is_some_and(|lowest| lowest >= before) {
-                submissions[k] = earlier + later;
-            }
+        for (k, ends) in places.into_iter().zip(ends) {
+            add_outcomes(&mut found[k], ends, spectra.model.marginalise);
         }
         Ok(())
     }

@@ -27,7 +27,6 @@ use crate::solver::{Outcome, Status};
 use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum};
 use crate::spectral::search::again::MoreStarts;
 use crate::spectral::search::solve::{Passes, winner};
-use crate::spectral::search::waiting::PassOutcomes;
 
 /// How closely a fit is checked for folds.
 struct Scrutiny {
@@ -178,7 +177,7 @@ impl Passes {
     pub fn search_beyond_folds(
         &mut self,
         spectra: ReadySpectra,
-        found: &mut PassOutcomes,
+        found: &mut [Vec<Outcome>],
         monitor: Monitor,
     ) -> Result<()> {
         let ReadySpectra { model, spectra: ready, .. } = spectra;
@@ -187,7 +186,7 @@ impl Passes {
             let lowest = winner(group, model.marginalise)?;
             FoldCheck::new(model, k, &ready[k], &group[lowest])
         };
-        let checks: Vec<FoldCheck> = found.outcomes.iter().enumerate().filter_map(check).collect();
+        let checks: Vec<FoldCheck> = found.iter().enumerate().filter_map(check).collect();
         let mut probed = self.outcomes_at_probe_points(spectra, &checks)?.into_iter();
         // 2. Choose the starts.
         let choose = |check: FoldCheck| {

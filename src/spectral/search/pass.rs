@@ -1,7 +1,7 @@
 //! A population for spectra of one shape, and the objective that it was made for.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::Result;
 use crate::math::Real;
@@ -32,7 +32,7 @@ pub struct PassSettings {
 pub struct Pass {
     pub objective: Arc<SpectralObjective>,
     pub population: Box<dyn Population>,
-    /// Checks the results of a GPU; `None` on the CPU, and for passes of which no result is kept.
+    /// Checks the results of a GPU; `None` on the CPU, and for the rough first rounds, from whose ends others continue.
     pub verifier: Option<Verifier>,
 }
 
@@ -60,7 +60,7 @@ impl PassSettings {
 
 impl Pass {
     /// Runs the population's solver on each spectrum from its starts and returns the outcomes of each.
-    pub fn run(&mut self, spectra: ReadySpectra, starts: Vec<Starts>, monitor: Monitor) -> Result<PassOutcomes> {
+    pub fn run(&mut self, spectra: ReadySpectra, starts: Vec<Starts>, monitor: Monitor) -> Result<Vec<Vec<Outcome>>> {
         let lanes = self.population.lanes();
         let members = starts.iter().map(Vec::len).sum::<usize>() * lanes;
         let objective = self.objective.clone();
@@ -70,17 +70,20 @@ impl Pass {
         self.run_queue(queue, spectra, monitor.cancel)
     }
 
-    /// Runs the population's solver on the spectra of a queue, checks a GPU's results, and returns them.
+    /// Runs the population's solver on the spectra of a queue, checks a GPU's results, and returns the outcomes of each
+    /// spectrum.
     pub fn run_queue(
         &mut self,
         mut queue: Waiting,
         spectra: ReadySpectra,
         cancel: &AtomicBool,
-    ) -> Result<PassOutcomes> {
+    ) -> Result<Vec<Vec<Outcome>>> {
         pollster::block_on(stream(self.population.as_mut(), &mut queue, cancel))?;
         let found = queue.finished;
-        self.check_objectives(spectra, &found)?;
-        Ok(found)
+        if !cancel.load(Ordering::Relaxed) {
+            self.check_objectives(spectra, &found)?;
+        }
+        Ok(found.outcomes)
     }
 
     /// Evaluates the objective at each spectrum's starts, and returns one outcome per start, with derivatives if the
@@ -108,9 +111,17 @@ impl Pass {
         self.verifier.as_mut().map_or(Ok(()), |verifier| verifier.check_objectives(spectra, found))
     }
 
-    /// Checks that some of a GPU's successes are at minima. Does nothing on the CPU.
-    pub fn check_minima(&mut self, spectra: ReadySpectra, outcomes: &[Vec<Outcome>]) -> Result<()> {
-        self.verifier.as_mut().map_or(Ok(()), |verifier| verifier.check_minima(spectra, outcomes))
+    /// Checks that some of a GPU's successes are at minima. Does nothing on the CPU, or once the run is cancelled.
+    pub fn check_minima(
+        &mut self,
+        spectra: ReadySpectra,
+        outcomes: &[Vec<Outcome>],
+        cancel: &AtomicBool,
+    ) -> Result<()> {
+        match &mut self.verifier {
+            Some(verifier) if !cancel.load(Ordering::Relaxed) => verifier.check_minima(spectra, outcomes),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -15,7 +15,6 @@ use crate::solver::{Outcome, Status};
 use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum, Starts, samplings};
 use crate::spectral::search::again::MoreStarts;
 use crate::spectral::search::solve::{Passes, winner};
-use crate::spectral::search::waiting::PassOutcomes;
 
 /// χ²/dof above which a spectrum has more starts. Surveys whose errors are two or three times too small stay below.
 const LARGE: f64 = 20.0;
@@ -29,9 +28,14 @@ pub const TOGETHER: usize = MOST_COMPETING;
 
 impl Passes {
     /// Fits spectra whose lowest outcome has a large χ²/dof from more starts, and adds the outcomes to `found`.
-    pub fn try_more_starts(&mut self, spectra: ReadySpectra, found: &mut PassOutcomes, monitor: Monitor) -> Result<()> {
+    pub fn try_more_starts(
+        &mut self,
+        spectra: ReadySpectra,
+        found: &mut [Vec<Outcome>],
+        monitor: Monitor,
+    ) -> Result<()> {
         let Some(guess) = spectra.guess else { return Ok(()) };
-        let fitted = spectra.spectra.par_iter().zip(&found.outcomes).enumerate();
+        let fitted = spectra.spectra.par_iter().zip(&*found).enumerate();
         let poor = fitted.filter(|(_, (ready, outcomes))| is_poor(ready, outcomes, spectra.model.marginalise));
         let more = poor.map(|(spectrum, (ready, _))| {
             // a cancelled run fits nothing any more, and every spectrum that was to have more starts is interrupted

@@ -87,7 +87,7 @@ impl Machine for SpectralSearch<'_, '_> {
         queue.simplices = simplices;
         queue.remaining = Some(MemberCount { lanes, report: &mut report });
         let found = self.simplex.run_queue(queue, self.spectra, cancel)?;
-        let mut outcomes: Vec<_> = found.outcomes.into_iter().map(Vec::into_iter).collect();
+        let mut outcomes: Vec<_> = found.into_iter().map(Vec::into_iter).collect();
         Ok(counts.into_iter().map(|spectrum| outcomes[spectrum].next()).collect())
     }
 

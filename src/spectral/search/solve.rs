@@ -24,7 +24,6 @@ use crate::spectral::search::rough;
 use crate::spectral::search::shared::Shared;
 use crate::spectral::search::simplices::SpectralSearch;
 use crate::spectral::search::verify::Verifier;
-use crate::spectral::search::waiting::PassOutcomes;
 
 /// Share of the time that the first rounds of a fit in mixed precision take.
 const FIRST: f64 = 0.7;
@@ -99,7 +98,8 @@ impl Passes {
         let mut passes: Vec<Pass> = Vec::with_capacity(plans.len());
         for (Plan { objective, is_kept, .. }, population) in plans.into_iter().zip(populations) {
             let is_verified = device.runs_wgsl() && is_kept;
-            let verifier = is_verified.then(|| Verifier::new(device.name(), objective.clone(), last)).transpose()?;
+            let verifier =
+                is_verified.then(|| Verifier::new(device.name(), objective.clone(), last, second)).transpose()?;
             passes.push(Pass { objective, population, verifier });
         }
         let rough = if split.is_some() { passes.pop() } else { None };
@@ -124,6 +124,7 @@ impl Passes {
     /// Fits spectra by the solver that is set, and returns the outcomes of each spectrum's starts. There are none if
     /// the run was cancelled before the spectrum entered.
     pub fn solve(&mut self, spectra: ReadySpectra, monitor: Monitor) -> Result<Vec<Vec<Outcome>>> {
+        let cancel = monitor.cancel;
         let outcomes = match self.solver {
             Solver::LevenbergMarquardt(_) => self.descend(spectra, monitor)?,
             Solver::NelderMead(_) => self.search_simplices(spectra, spectra.starts(), monitor)?,
@@ -134,7 +135,7 @@ impl Passes {
                 self.polish(spectra, outcomes, monitor)?
             }
         };
-        self.linearise.check_minima(spectra, &outcomes)?;
+        self.linearise.check_minima(spectra, &outcomes, cancel)?;
         Ok(outcomes)
     }
 
@@ -147,8 +148,9 @@ impl Passes {
     /// Fits spectra by Levenberg–Marquardt from their starts, without a search beyond folds, and returns one outcome
     /// per start. A cancelled run may return fewer.
     pub fn refit(&mut self, spectra: ReadySpectra, monitor: Monitor) -> Result<Vec<Outcome>> {
-        let outcomes = self.linearise.run(spectra, spectra.starts(), monitor)?.outcomes;
-        self.linearise.check_minima(spectra, &outcomes)?;
+        let Monitor { cancel, progress } = monitor;
+        let outcomes = self.linearise.run(spectra, spectra.starts(), Monitor { cancel, progress })?;
+        self.linearise.check_minima(spectra, &outcomes, cancel)?;
         Ok(outcomes.concat())
     }
 
@@ -162,20 +164,24 @@ impl Passes {
         self.try_more_starts(spectra, &mut found, Monitor { cancel, progress: &mut more })?;
         let mut last = |share| progress(BEFORE_FOLDS + (1.0 - BEFORE_FOLDS) * share);
         self.search_beyond_folds(spectra, &mut found, Monitor { cancel, progress: &mut last })?;
-        Ok(found.outcomes)
+        Ok(found)
     }
 
     /// Runs Levenberg–Marquardt on spectra from these starts, in mixed precision with rough rounds first.
-    pub fn rounds(&mut self, spectra: ReadySpectra, starts: Vec<Starts>, monitor: Monitor) -> Result<PassOutcomes> {
+    pub fn rounds(
+        &mut self,
+        spectra: ReadySpectra,
+        starts: Vec<Starts>,
+        monitor: Monitor,
+    ) -> Result<Vec<Vec<Outcome>>> {
         let Some(rough) = &mut self.rough else { return self.linearise.run(spectra, starts, monitor) };
         let Monitor { cancel, progress } = monitor;
         let mut first = |share| progress(FIRST * share);
-        let before = rough.run(spectra, starts.clone(), Monitor { cancel, progress: &mut first })?.outcomes;
+        let before = rough.run(spectra, starts.clone(), Monitor { cancel, progress: &mut first })?;
         let ends = rough::ends(&before, &starts);
         let mut last = |share| progress(FIRST + (1.0 - FIRST) * share);
-        let PassOutcomes { outcomes, submissions } =
-            self.linearise.run(spectra, ends, Monitor { cancel, progress: &mut last })?;
-        Ok(PassOutcomes { outcomes: rough::joined(before, outcomes), submissions })
+        let after = self.linearise.run(spectra, ends, Monitor { cancel, progress: &mut last })?;
+        Ok(rough::joined(before, after))
     }
 
     /// Continues the lowest outcome of each spectrum by Nelder–Mead with a small simplex, and keeps the better of the
@@ -238,12 +244,16 @@ impl Passes {
         Ok(outcomes)
     }
 
-    /// Replaces the outcomes of Nelder–Mead by evaluations with derivatives at their ends.
+    /// Replaces the outcomes of Nelder–Mead by evaluations with derivatives at their ends; a GPU's objectives must
+    /// agree there.
     fn linearise_ends(&mut self, spectra: ReadySpectra, outcomes: &mut [Vec<Outcome>]) -> Result<()> {
         let best = |group: &Vec<Outcome>| group.iter().map(|outcome| outcome.parameters.clone()).collect();
         let linearised = self.linearise.evaluate(spectra, outcomes.iter().map(best).collect())?;
-        for (outcomes, linearised) in outcomes.iter_mut().zip(linearised) {
+        for ((outcomes, linearised), one) in outcomes.iter_mut().zip(linearised).zip(spectra.spectra) {
             for (outcome, end) in outcomes.iter_mut().zip(linearised) {
+                if let Some(verifier) = &self.linearise.verifier {
+                    verifier.compare(outcome, &end, &one.prepared, spectra.model.marginalise)?;
+                }
                 let Outcome { status, rounds, evaluations, .. } = *outcome;
                 *outcome = Outcome { status, rounds, evaluations: evaluations + 1, ..end };
             }
