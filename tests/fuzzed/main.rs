@@ -13,6 +13,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use harness::{LOADERS, Load};
+use popfit_testing::random::Random;
 use seeds::Seed;
 
 /// Damaged copies of each seed.
@@ -86,25 +87,13 @@ fn seeds_are_read_not_refused() {
     }
 }
 
-/// Marsaglia's xorshift.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % most.max(1) as u64) as usize
-    }
-}
-
 #[test]
 fn damaged_copies() {
     let _alone = alone();
     let mut bad = 0;
     for seed in seeds::all().iter().chain(&findings()) {
         for copy in 1..=COPIES {
-            let mut random = Random(copy.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let mut random = Random(copy);
             let mut bytes = seed.2.clone();
             for _ in 0..=random.below(4) {
                 let at = random.below(bytes.len());

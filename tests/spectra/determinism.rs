@@ -10,7 +10,7 @@ fn shuffled(n: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     let mut random = Random(12_345);
     for k in (1..n).rev() {
-        order.swap(k, (random.uniform() * (k + 1) as f64) as usize);
+        order.swap(k, random.below(k + 1));
     }
     order
 }

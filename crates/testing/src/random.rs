@@ -19,6 +19,11 @@ impl Random {
         (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
+    /// One of the numbers below `most`, or 0 if there is none.
+    pub fn below(&mut self, most: usize) -> usize {
+        ((self.uniform() * most as f64) as usize).min(most.saturating_sub(1))
+    }
+
     /// −size … size, as f32 so that both devices see the same number.
     pub fn around(&mut self, size: f64) -> f64 {
         f64::from((size * (2.0 * self.uniform() - 1.0)) as f32)

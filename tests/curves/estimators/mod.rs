@@ -6,6 +6,7 @@ mod golden;
 use golden::*;
 use popfit::{CurveFit, CurveFitter, Curves, Device, Estimator, Formula, NelderMead, Status};
 use popfit_testing::fits::devices;
+use popfit_testing::random::Random;
 
 const MODEL: &str = "a*exp(-k*x) + c";
 
@@ -277,20 +278,16 @@ fn robust_losses_reach_their_minimum_from_far_starts() {
 fn counts_of_nothing_do_not_stop_a_fit() {
     const TRUTH: [f64; 5] = [100.0, 3.0, 3.0, 1.0, 0.05];
     let (stars, pixels) = (200, 49);
-    let mut state = 12345u64;
-    let mut uniform = move || {
-        (0..3).for_each(|k| state ^= if k == 1 { state >> 7 } else { state << [13, 0, 17][k] });
-        (state >> 11) as f64 / (1u64 << 53) as f64
-    };
+    let mut random = Random(12345);
     let place = |k: usize| [(k % 7) as f64, (k / 7) as f64];
     let mean = |k: usize| {
         let [dx, dy] = [place(k)[0] - TRUTH[1], place(k)[1] - TRUTH[2]];
         TRUTH[0] * (-(dx * dx + dy * dy) / (2.0 * TRUTH[3] * TRUTH[3])).exp() + TRUTH[4]
     };
     let mut poisson = |mean: f64| {
-        let (limit, mut count, mut product) = ((-mean).exp(), 0.0, uniform());
+        let (limit, mut count, mut product) = ((-mean).exp(), 0.0, random.uniform());
         while product > limit {
-            (count, product) = (count + 1.0, product * uniform());
+            (count, product) = (count + 1.0, product * random.uniform());
         }
         count
     };
