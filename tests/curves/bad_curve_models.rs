@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use popfit::{Closure, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Flags, Formula, NelderMead, Status};
-use popfit_testing::fits::gpu;
+use popfit_testing::fits::{devices, gpu};
 
 fn root() -> Closure {
     Closure::new(&["x"], &["a", "b"], |x, p, y| {
@@ -177,7 +177,7 @@ fn what_is_not_finite_at_the_start_is_named() {
     let x: Vec<f64> = (1..=9).map(f64::from).collect();
     let y: Vec<f64> = x.iter().map(|x| 2.0 * x + 1.0).collect();
     let poisson = Estimator::Poisson;
-    for device in std::iter::once(Device::cpu()).chain(gpu()) {
+    for device in devices() {
         for (text, start, estimator, part) in [
             (
                 "sqrt(a)*x + b",

@@ -2,6 +2,7 @@
 //! input.
 
 use popfit::{CurveFit, CurveFitter, Curves, Device, Estimator, Formula, NelderMead, Values};
+use popfit_testing::fits::devices;
 
 const POINTS: usize = 25;
 
@@ -97,10 +98,6 @@ fn fit_bits(fits: &[CurveFit]) -> Vec<Vec<u64>> {
             [&fit.parameters[..], &fit.errors, &fit.covariance, &[fit.chi2]].into_iter().flat_map(bits).collect()
         })
         .collect()
-}
-
-fn devices() -> impl Iterator<Item = Device> {
-    [Some(Device::cpu()), "gpu".parse::<Device>().ok()].into_iter().flatten()
 }
 
 #[test]

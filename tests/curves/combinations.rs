@@ -1,6 +1,7 @@
 //! Formulas fitted to many curves, with every solver on both devices.
 
 use popfit::{CurveFit, CurveFitter, Curves, Device, Error, Flags, Formula, NelderMead, Solver, Status};
+use popfit_testing::curves::twenty;
 use popfit_testing::fits::devices;
 
 fn simplex() -> NelderMead {
@@ -252,13 +253,6 @@ fn parameters_come_in_the_order_that_is_asked_for() {
             assert!((one.parameters[p] - two.parameters[q]).abs() < 1e-6 * one.errors[p], "{one:?} {two:?}");
         }
     }
-}
-
-/// Curves at 20 points whose noise is 0.01, by their values.
-fn twenty(value: impl Fn(f64) -> f64) -> (Vec<f64>, Vec<f64>) {
-    let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
-    let y: Vec<f64> = x.iter().map(|x| value(*x) + 0.01 * (9.0 * x).sin()).collect();
-    (x, y)
 }
 
 /// Errors and status of the one curve, by `fit` and by `fit_columns`.

@@ -2,6 +2,7 @@
 //! and points that are stationary and no minimum.
 
 use popfit::{Closure, CurveFitter, Curves, Device, Formula};
+use popfit_testing::curves::twenty;
 use popfit_testing::fits::devices;
 use popfit_testing::minpack::problems;
 use popfit_testing::random::Random;
@@ -25,13 +26,6 @@ fn successes_are_minima() {
         }
     }
     assert!(all == 52 && successes >= 51, "{successes} of {all}");
-}
-
-/// Values of a function at 20 points, with a little scatter.
-fn twenty(value: impl Fn(f64) -> f64) -> (Vec<f64>, Vec<f64>) {
-    let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
-    let y = x.iter().map(|&x| value(x) + 0.01 * (9.0 * x).sin()).collect();
-    (x, y)
 }
 
 /// A saddle in parameters without effect is no success.

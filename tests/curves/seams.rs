@@ -5,10 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use popfit::low_level::cpu::CpuDevice;
+#[cfg(feature = "gpu")]
+use popfit::low_level::gpu::GpuDevice;
 use popfit::low_level::recording::{
     BufferId, Custom, Kind, Normal, Parameter, Precision, Prior, Recording, Scope, Stage, Values, pointwise,
 };
 use popfit::low_level::solver::{Batch, Device, LevenbergMarquardt, Method, Objective, Outcome, Status, optimise};
+#[cfg(feature = "gpu")]
+use popfit_testing::required::{Need, found};
 
 /// y = a e^(−k x) + c
 struct Decay {
@@ -122,11 +126,7 @@ fn a_decay_on_the_cpu_in_both_precisions() {
 #[test]
 #[cfg(feature = "gpu")]
 fn a_decay_on_the_gpu() {
-    match popfit::low_level::gpu::GpuDevice::best() {
-        Ok(gpu) => {
-            let (outcomes, truths) = fit(&gpu, Precision::F32);
-            check(&outcomes, &truths, 1e-3);
-        }
-        Err(error) => popfit_testing::required::skip(popfit_testing::required::Need::Gpu, error),
-    }
+    let Some(gpu) = found(Need::Gpu, GpuDevice::best()) else { return };
+    let (outcomes, truths) = fit(&gpu, Precision::F32);
+    check(&outcomes, &truths, 1e-3);
 }

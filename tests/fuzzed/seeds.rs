@@ -4,8 +4,9 @@ use popfit::spectra::open_reader;
 use popfit::{Control, Device, Emulator, Journal, SpectralFitter};
 
 use super::recipes;
+use popfit_testing::fits_bytes::f64s as big_endian;
 use popfit_testing::tiny::{PIXELS, linear_layer, model, network_file, spectra, wave};
-use popfit_testing::{file, npy};
+use popfit_testing::{file, le32, le64, npy};
 
 /// Target, name, bytes.
 pub type Seed = (&'static str, String, Vec<u8>);
@@ -62,61 +63,53 @@ fn npz(arrays: &[Array]) -> Vec<u8> {
     recipe
 }
 
-fn f64s(values: &[f64]) -> Vec<u8> {
-    values.iter().flat_map(|x| x.to_le_bytes()).collect()
-}
-
-fn f32s(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|x| x.to_le_bytes()).collect()
-}
-
 fn payne() -> Vec<Array> {
-    let weights = || f32s(&[0.5, -0.25, 1.0]);
+    let weights = || le32(&[0.5, -0.25, 1.0]);
     vec![
         (14, F32, &[3, 2], weights()),
         (15, F32, &[2, 3], weights()),
-        (16, F64, &[4, 2], f64s(&[0.5, 0.25])),
+        (16, F64, &[4, 2], le64(&[0.5, 0.25])),
         (17, F32, &[3], weights()),
         (18, F32, &[2], weights()),
         (19, F32 | DEFLATED, &[4], weights()),
-        (20, F64, &[2], f64s(&[4000.0, 1.0])),
-        (21, F64, &[2], f64s(&[7000.0, 5.0])),
-        (2, F64, &[4], f64s(&[5000.0, 5001.0, 5002.0, 5003.0])),
+        (20, F64, &[2], le64(&[4000.0, 1.0])),
+        (21, F64, &[2], le64(&[7000.0, 5.0])),
+        (2, F64, &[4], le64(&[5000.0, 5001.0, 5002.0, 5003.0])),
     ]
 }
 
 fn per_pixel() -> Vec<Array> {
-    let weights = || f32s(&[0.5, -0.25, 1.0]);
+    let weights = || le32(&[0.5, -0.25, 1.0]);
     vec![
         (14, F32, &[2, 3, 2], weights()),
         (15, F32, &[2, 3], weights()),
         (17, F32, &[2, 3], weights()),
         (18, F32, &[2], weights()),
-        (20, F64, &[2], f64s(&[0.0, 0.0])),
-        (21, F64, &[2], f64s(&[1.0, 1.0])),
+        (20, F64, &[2], le64(&[0.0, 0.0])),
+        (21, F64, &[2], le64(&[1.0, 1.0])),
     ]
 }
 
 fn shared_grid() -> Vec<Array> {
     vec![
-        (2, F64, &[3], f64s(&[4000.0, 4001.0, 4002.0])),
-        (0, F32 | DEFLATED, &[5, 3], f32s(&[1.0, 0.5])),
-        (1, F64 | DEFLATED, &[5, 3], f64s(&[100.0])),
+        (2, F64, &[3], le64(&[4000.0, 4001.0, 4002.0])),
+        (0, F32 | DEFLATED, &[5, 3], le32(&[1.0, 0.5])),
+        (1, F64 | DEFLATED, &[5, 3], le64(&[100.0])),
         (4, BOOL, &[5, 3], vec![0, 0, 1]),
         (5, I64, &[5], 7i64.to_le_bytes().to_vec()),
-        (6, F32, &[5, 3, 3], f32s(&[0.25, 0.5])),
-        (13, F32, &[5], f32s(&[30.0])),
+        (6, F32, &[5, 3, 3], le32(&[0.25, 0.5])),
+        (13, F32, &[5], le32(&[30.0])),
     ]
 }
 
 fn two_arms() -> Vec<Array> {
     vec![
-        (9, F64, &[2, 3], f64s(&[4000.0, 4001.0, 4002.0])),
-        (7, F64, &[2, 3], f64s(&[1.0])),
-        (8, F64, &[2, 3], f64s(&[1.0])),
-        (22, F64, &[2], f64s(&[7000.0, 7001.0])),
-        (11, F64, &[2, 2], f64s(&[1.0])),
-        (12, F64, &[2, 2], f64s(&[0.1])),
+        (9, F64, &[2, 3], le64(&[4000.0, 4001.0, 4002.0])),
+        (7, F64, &[2, 3], le64(&[1.0])),
+        (8, F64, &[2, 3], le64(&[1.0])),
+        (22, F64, &[2], le64(&[7000.0, 7001.0])),
+        (11, F64, &[2, 2], le64(&[1.0])),
+        (12, F64, &[2, 2], le64(&[0.1])),
         (5, TEXT, &[2], vec![b'M', 0, 0, 0]),
     ]
 }
@@ -157,10 +150,6 @@ pub fn table(name: &str, rows: usize, columns: &[(&str, &str, usize)], fill: &[u
     unit(&cards, (rows * width) as u16, fill)
 }
 
-fn big(values: &[f64]) -> Vec<u8> {
-    values.iter().flat_map(|x| x.to_be_bytes()).collect()
-}
-
 /// A result table of two rows: a fit, and a spectrum that was refused.
 fn result_table() -> Vec<u8> {
     let counts = ["rounds", "evaluations", "dof", "at_bound", "flags", "n_starts_agree"];
@@ -193,7 +182,7 @@ fn desi() -> Vec<u8> {
             &[("TARGETID", "K", 8), ("OBJTYPE", "3A", 3), ("FLAGS", "J", 4)],
             b"\0\x8c\0\0\0\0\0\x07TGT\0\0\0\x01",
         ),
-        image("B_WAVELENGTH", -64, &[3], "", &big(&[5000.0, 5001.0, 5002.0])),
+        image("B_WAVELENGTH", -64, &[3], "", &big_endian(&[5000.0, 5001.0, 5002.0])),
         image("B_FLUX", -32, &[2, 3], "", &1.5f32.to_be_bytes()),
         image("B_IVAR", -32, &[2, 3], "", &100f32.to_be_bytes()),
         image("B_MASK", 32, &[2, 3], "BZERO   = 2147483648\n", &[128, 0, 0, 0]),
@@ -219,7 +208,13 @@ fn apogee(star: bool) -> Vec<u8> {
         image("MASK", 16, shape, "", &[0, 0, 16, 0]),
     ];
     if !star {
-        all.push(image("WAVELENGTH", -64, shape, "", &big(&[16900.0, 16800.0, 16200.0, 16100.0, 15500.0, 15400.0])));
+        all.push(image(
+            "WAVELENGTH",
+            -64,
+            shape,
+            "",
+            &big_endian(&[16900.0, 16800.0, 16200.0, 16100.0, 15500.0, 15400.0]),
+        ));
     }
     all.concat()
 }
@@ -247,11 +242,11 @@ fn journal() -> Vec<u8> {
     let emulator = Emulator::open(file(folder.path(), "net.safetensors", &network)).unwrap();
     let spectra = spectra(&emulator, &[0.5, -1.0], 0.01);
     let arm = &spectra.arms[0];
-    let (grid, shape) = (f64s(&arm.grid(0)), [2, PIXELS]);
+    let (grid, shape) = (le64(&arm.grid(0)), [2, PIXELS]);
     let arrays = [
         ("wavelength", npy("<f8", &[PIXELS], &grid)),
-        ("flux", npy("<f8", &shape, &f64s(&arm.flux.to_double()))),
-        ("ivar", npy("<f8", &shape, &f64s(&arm.ivar.to_double()))),
+        ("flux", npy("<f8", &shape, &le64(&arm.flux.to_double()))),
+        ("ivar", npy("<f8", &shape, &le64(&arm.ivar.to_double()))),
     ];
     let spectra = file(folder.path(), "spectra.npz", &popfit_testing::npz(&arrays, false));
     let fitter = SpectralFitter::new(model(emulator, 0.0), Device::cpu());

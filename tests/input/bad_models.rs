@@ -236,7 +236,7 @@ fn a_table_of_other_columns_is_no_sink() {
 
 #[test]
 fn a_label_that_keeps_every_point_outside_the_hull_is_named() {
-    let emulator = Emulator::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/emulator.safetensors")).unwrap();
+    let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
     let settings = LabelSettings::default().fixed(50_000.0);
     let model = SpectralModel::builder().arm("", emulator.clone()).label("teff", settings).build().unwrap();
     let ones = vec![1.0; emulator.pixels()];

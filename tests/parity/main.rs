@@ -29,7 +29,7 @@ use popfit::low_level::solver::{Device, LevenbergMarquardt, Method, NelderMead, 
 const SIZES: [usize; 6] = [0, 1, 63, 64, 65, 130];
 
 fn gpu() -> Option<GpuDevice> {
-    GpuDevice::best().map_err(|error| popfit_testing::required::skip(popfit_testing::required::Need::Gpu, error)).ok()
+    popfit_testing::required::found(popfit_testing::required::Need::Gpu, GpuDevice::best())
 }
 
 fn inspect(device: &dyn Device, case: &Case, buffer: BufferId) -> Vec<f64> {

@@ -1,10 +1,11 @@
 //! An endless stream of good and bad spectra, and who watches what the process holds meanwhile (Linux).
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use popfit::spectra::{SpectraReader, open_reader};
 use popfit::{Control, Device, FitRow, ModelFile, Result, Sink, Spectra, SpectralFitter, Status};
+use popfit_testing::demo_file as data;
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(10);
@@ -45,10 +46,6 @@ impl Held {
         let handles = std::fs::read_dir("/proc/self/fd").map_or(0, |all| all.count());
         Held { memory: resident.unwrap_or(0) * 1024, handles }
     }
-}
-
-fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(name)
 }
 
 /// The demo's spectra over and over, each time from the file, until the time is over.

@@ -7,21 +7,20 @@ use popfit::{
     Arm, ArmFit, Continuum, Device, Emulator, FitRow, FitTable, Flags, LabelSettings, LevenbergMarquardt, Metadata,
     RvTabWriter, Sink, Spectra, SpectraSettings, SpectralFitter, SpectralModel, SpectralModelBuilder,
 };
-use popfit_testing::fits::{devices, fitter};
-use popfit_testing::tiny;
+use popfit_testing::fits::{demo_spectra, devices, fitter};
+use popfit_testing::{demo_emulator, tiny};
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
-const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
 /// Flags of what is improbable.
 const IMPROBABLE: Flags = Flags::NEGATIVE_FLUX.union(Flags::HIGH_CHI2).union(Flags::LOW_CHI2);
 
 fn emulator() -> Emulator {
-    Emulator::open(format!("{DATA}/emulator.safetensors")).unwrap()
+    Emulator::open(demo_emulator()).unwrap()
 }
 
 /// Some of the demo's spectra: S/N 9 to 175.
 fn demo() -> Spectra<'static> {
-    Spectra::open(format!("{DATA}/spectra.npz")).unwrap().slice(0..12)
+    demo_spectra().slice(0..12)
 }
 
 /// The demo's model with these arms.

@@ -6,15 +6,11 @@ use popfit::spectra::{Column, ColumnValues};
 use popfit::{
     Continuum, Device, Emulator, FitTable, LabelColumns, LabelSettings, Spectra, SpectralModel, SpectralModelBuilder,
 };
-use popfit_testing::fits::{devices, fitter, same_bits, sound};
+use popfit_testing::fits::{column, devices, fitter, offset, pick, same_bits, sound, synb_spectra};
 use popfit_testing::{f64s, file, npy, npz, tiny};
 
 fn tied(text: &str) -> LabelSettings {
     LabelSettings::default().tied(text)
-}
-
-fn column(name: &str, values: Vec<f64>) -> Column {
-    Column { table: "".into(), name: name.into(), unit: "".into(), values: ColumnValues::F64(values) }
 }
 
 fn fit(model: SpectralModel, spectra: &Spectra, device: &Device) -> FitTable {
@@ -36,7 +32,7 @@ fn a_tied_label_follows() {
         for (row, truth) in table.to_rows().into_iter().zip(truth.chunks(3)) {
             assert!(row.status.is_success() && row.dof == 62, "{row:?}");
             // the spline's replicated edges cost a pixel at either end some accuracy
-            let away = popfit_testing::fits::offset(&row, &[truth[0], truth[2]], &row.errors);
+            let away = offset(&row, &[truth[0], truth[2]], &row.errors);
             assert!(away < 0.1, "{}: {row:?}", device.name());
         }
     }
@@ -153,7 +149,7 @@ fn bounds_of_columns_that_are_no_numbers() {
 
 #[test]
 fn a_velocity_starts_where_it_is_told() {
-    let mut spectra = popfit_testing::fits::pick(&popfit_testing::fits::synb_spectra(), &[0, 6, 7]);
+    let mut spectra = pick(&synb_spectra(), &[0, 6, 7]);
     let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
     let build = |settings: Option<LabelSettings>| {
         let builder = SpectralModel::builder().arm("", emulator.clone()).velocity(-1000.0..=1000.0);

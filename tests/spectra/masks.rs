@@ -1,13 +1,10 @@
 //! Spectra of which much is masked, or hardly weighs, end at the reference's minimum: `tests/reference/make_masks.py`.
 
-use std::path::Path;
-
 use popfit::{Arm, Continuum, Device, Emulator, FitRow, FitTable, Spectra, SpectralModel};
-use popfit_testing::array;
-use popfit_testing::fits::{devices, fitter};
+use popfit_testing::fits::{demo_spectra, devices, fitter};
+use popfit_testing::{array, demo_emulator, demo_file};
 use serde_json::Value;
 
-const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
 const REFERENCE: &str = include_str!("../reference/masks.json");
 /// Largest height of an objective above the reference's.
 const GAP: f64 = 0.05;
@@ -38,7 +35,7 @@ fn with_continuum(continuum: Continuum) -> SpectralModel {
 
 /// The arm of the demo's model.
 fn arm() -> Arm {
-    Arm::new("b", Emulator::open(format!("{DATA}/emulator.safetensors")).unwrap())
+    Arm::new("b", Emulator::open(demo_emulator()).unwrap())
 }
 
 fn with_arm(arm: Arm, continuum: Continuum) -> SpectralModel {
@@ -49,7 +46,7 @@ fn with_arm(arm: Arm, continuum: Continuum) -> SpectralModel {
 /// The demo's spectra with the case's masks and weights.
 fn spectra(case: &Value) -> Spectra<'static> {
     let count = items(&case["fits"]).count();
-    let mut spectra = Spectra::open(format!("{DATA}/spectra.npz")).unwrap().slice(0..count);
+    let mut spectra = demo_spectra().slice(0..count);
     let arm = &mut spectra.arms[0];
     for n in 0..count {
         let at = |range: &Value, k: usize| n * arm.pixels + index(&range[k]);
@@ -112,7 +109,7 @@ fn masked_spectra_end_at_the_reference() {
 
 /// The demo's 64 spectra without the blue `share` of their pixels.
 fn demo_without_blue_end(share: f64) -> Spectra<'static> {
-    let mut spectra = Spectra::open(format!("{DATA}/spectra.npz")).unwrap();
+    let mut spectra = demo_spectra();
     let pixels = spectra.arms[0].pixels;
     let masked = (share * pixels as f64) as usize;
     spectra.arms[0].mask.to_mut().chunks_mut(pixels).for_each(|mask| mask[..masked].fill(true));
@@ -128,7 +125,7 @@ fn text(row: &FitRow) -> String {
 /// lines takes up much of it, and hides its velocity. No fit ends higher than the one that starts at the truth.
 #[test]
 fn a_wide_line_alone_is_found_at_its_velocity() {
-    let (_, truth) = array(&Path::new(DATA).join("truth.npz"), "parameters");
+    let (_, truth) = array(&demo_file("truth.npz"), "parameters");
     let whole = demo_without_blue_end(0.0);
     let red_end = whole.arms[0].grid(0)[(0.6 * whole.arms[0].pixels as f64) as usize];
     let cases = [

@@ -2,11 +2,11 @@
 //! device: `tests/reference/make_minima.py` and `make_folds.py`; over 15,000 spectra and other networks
 //! `tests/reference/check_minima.py`.
 
-use popfit::{Continuum, Emulator, FitTable, Spectra, SpectralModel};
+use popfit::{FitTable, Spectra, SpectralModel};
+use popfit_testing::demo_builder;
 use popfit_testing::fits::{devices, fitter};
 use serde_json::Value;
 
-const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
 const SPECTRA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference/minima.npz");
 const REFERENCE: &str = include_str!("../reference/minima.json");
 const FOLDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference/folds.npz");
@@ -15,9 +15,7 @@ const REFERENCE_OF_FOLDS: &str = include_str!("../reference/folds.json");
 const GAP: f64 = 0.05;
 
 fn model() -> SpectralModel {
-    let emulator = Emulator::open(format!("{DATA}/emulator.safetensors")).unwrap();
-    let builder = SpectralModel::builder().arm("b", emulator).velocity(-1000.0..=1000.0);
-    builder.continuum(Continuum::rbf(10)).marginalise(true).build().unwrap()
+    demo_builder("b").build().unwrap()
 }
 
 fn check(table: &FitTable, reference: &str, device: &str) {

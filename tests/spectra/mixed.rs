@@ -3,8 +3,9 @@
 use popfit::{
     Device, Error, FitTable, LevenbergMarquardt, NelderMead, Precision, Spectra, SpectralFitter, SpectralModel,
 };
-use popfit_testing::fits::{fitter, gpu, offset, share, sound};
-use popfit_testing::{data_folder, median, rotating_model, synb_model};
+use popfit_testing::fits::{devices, fitter, gpu, offset, share, sound};
+use popfit_testing::synb::spectra;
+use popfit_testing::{median, rotating_model, synb_model};
 
 /// Rows of both precisions, the second mixed.
 fn both(model: &SpectralModel, device: &Device, spectra: &Spectra) -> [FitTable; 2] {
@@ -42,10 +43,6 @@ fn compare(what: &str, [full, mixed]: &[FitTable; 2]) {
     assert!(pairs().any(|(a, b)| a.evaluations != b.evaluations));
 }
 
-fn spectra(folder: &str) -> Spectra<'static> {
-    Spectra::open(data_folder().join("synb").join(folder).join("spectra.npz")).unwrap()
-}
-
 #[test]
 fn on_the_cpu() {
     let device = Device::cpu();
@@ -62,7 +59,7 @@ fn on_the_gpu() {
 #[test]
 fn few_rounds_are_all_in_f32() {
     let some = spectra("fixed_vsini").slice(0..6);
-    for device in std::iter::once(Device::cpu()).chain(gpu()) {
+    for device in devices() {
         for max_rounds in [1, 3, 47] {
             let rows = |precision| {
                 let settings = LevenbergMarquardt::default().max_rounds(max_rounds);

@@ -8,6 +8,7 @@ use popfit::{
     Control, Device, DeviceProfile, FitTable, Journal, NelderMead, Profile, Solver, Spectra, SpectralFitter, Status,
 };
 use popfit_testing::fits::{devices, fitter, pick, same_bits};
+use popfit_testing::profile::{DEVICE, HOST};
 use popfit_testing::tiny::{self, Layer, network, spectra};
 use serde_json::Value;
 
@@ -31,8 +32,6 @@ impl SpectraReader for Slices {
 }
 
 const SPECTRA: usize = 40;
-const HOST: [&str; 8] = ["read", "prepare", "first guess", "fit", "finish", "posterior", "hash", "write"];
-const DEVICE: [&str; 8] = ["upload", "hidden", "template", "observe", "normal matrix", "step", "compact", "readback"];
 
 /// Two labels, a hidden layer of 16, 64 pixels, and a velocity.
 fn setup(device: &Device) -> (SpectralFitter, Spectra<'static>) {

@@ -4,8 +4,12 @@
 use std::sync::Arc;
 
 use popfit::low_level::cpu::CpuDevice;
+#[cfg(feature = "gpu")]
+use popfit::low_level::gpu::GpuDevice;
 use popfit::low_level::recording::*;
 use popfit::low_level::solver::{Batch, Device, LevenbergMarquardt, Method};
+#[cfg(feature = "gpu")]
+use popfit_testing::required::{Need, found};
 use popfit_testing::{array, data_folder};
 
 /// Rows of the broadened template: value, derivative by vsini / (10 km/s).
@@ -66,12 +70,6 @@ fn broadened(device: &dyn Device, precision: Precision, row: &[f64], vsini: f64,
     [&seen[..used], &seen[pixels..pixels + used]].concat()
 }
 
-#[cfg(feature = "gpu")]
-fn gpu() -> Option<popfit::low_level::gpu::GpuDevice> {
-    popfit_testing::fits::gpu()?;
-    popfit::low_level::gpu::GpuDevice::best().ok()
-}
-
 /// Every device with the precision of its rows, and the tolerance of a weight.
 fn devices() -> Vec<(&'static str, Box<dyn Device>, Precision, f64)> {
     let mut all: Vec<(&'static str, Box<dyn Device>, Precision, f64)> = vec![
@@ -79,7 +77,10 @@ fn devices() -> Vec<(&'static str, Box<dyn Device>, Precision, f64)> {
         ("cpu, f32", Box::new(CpuDevice), Precision::F32, 5e-6),
     ];
     #[cfg(feature = "gpu")]
-    all.extend(gpu().map(|device| ("gpu", Box::new(device) as Box<dyn Device>, Precision::F32, 5e-6)));
+    all.extend(
+        found(Need::Gpu, GpuDevice::best())
+            .map(|device| ("gpu", Box::new(device) as Box<dyn Device>, Precision::F32, 5e-6)),
+    );
     all
 }
 

@@ -1,14 +1,13 @@
 //! Nelder–Mead, alone and as a polish, on the synb spectra: from the same first guess it reaches the minima of
 //! Levenberg–Marquardt, and below, as it minimises the objective with its ln det.
 
-use popfit::spectra::{Column, ColumnValues};
 use popfit::{
-    Continuum, Device, LabelColumns, LabelSettings, LevenbergMarquardt, NelderMead, Solver, Spectra, SpectralFitter,
+    Continuum, Device, LabelColumns, LabelSettings, LevenbergMarquardt, NelderMead, Solver, SpectralFitter,
     SpectralModel,
 };
-use popfit_testing::fits::{gpu, pick, sound};
-use popfit_testing::synb::masked_constant;
-use popfit_testing::{array, data_folder, rotating_model, synb_model, tiny};
+use popfit_testing::fits::{column, devices, gpu, pick, sound, synb_spectra};
+use popfit_testing::synb::{self, masked_constant};
+use popfit_testing::{array, rotating_model, synb_model, tiny};
 
 /// Objectives of every `step`-th spectrum above the reference.
 fn gaps(folder: &str, solver: Solver, device: &Device, step: usize) -> Vec<f64> {
@@ -16,12 +15,11 @@ fn gaps(folder: &str, solver: Solver, device: &Device, step: usize) -> Vec<f64> 
         "fixed_vsini" => synb_model(),
         _ => rotating_model(),
     };
-    let folder = data_folder().join("synb").join(folder);
-    let all = Spectra::open(folder.join("spectra.npz")).unwrap();
+    let all = synb::spectra(folder);
     let some: Vec<usize> = (0..all.len()).step_by(step).collect();
     let table = SpectralFitter::new(model, device.clone()).solver(solver).fit(&pick(&all, &some)).unwrap();
     sound(&table);
-    let (_, reference) = array(&folder.join("rvspecfit.npz"), "ref_m2logl");
+    let (_, reference) = array(&synb::folder(folder).join("rvspecfit.npz"), "ref_m2logl");
     let gap = |(row, n): (popfit::FitRow, &usize)| row.objective + masked_constant(&all, *n) - reference[*n];
     let gaps: Vec<f64> = table.to_rows().into_iter().zip(&some).map(gap).collect();
     let evaluations = table.to_rows().into_iter().map(|r| r.evaluations).sum::<u32>() / table.len() as u32;
@@ -41,7 +39,7 @@ fn alone_it_reaches_the_minima() {
 /// Without a linearisation restarts take the place of the surface, and many more evaluations.
 #[test]
 fn without_derivatives_it_comes_near_the_minima() {
-    let spectra = Spectra::open(data_folder().join("synb/fixed_vsini/spectra.npz")).unwrap().slice(0..12);
+    let spectra = synb_spectra().slice(0..12);
     let fit = |simplex: NelderMead| {
         SpectralFitter::new(synb_model(), Device::cpu()).solver(simplex).starts(1).fit(&spectra).unwrap()
     };
@@ -77,20 +75,14 @@ fn a_spectrum_with_nothing_free_is_a_row() {
     let emulator = tiny::linear(&["a"], tiny::wave);
     let labels = [1.0, 2.0, 3.0];
     let mut spectra = tiny::spectra(&emulator, &labels, 0.01);
-    let column = |name: &str, values: [f64; 3]| Column {
-        table: "".into(),
-        name: name.into(),
-        unit: "".into(),
-        values: ColumnValues::F64(values.to_vec()),
-    };
-    spectra.columns = vec![column("LOW", [-9.0, 1.5, -9.0]), column("HIGH", [9.0, 1.5, 9.0])];
+    spectra.columns = vec![column("LOW", vec![-9.0, 1.5, -9.0]), column("HIGH", vec![9.0, 1.5, 9.0])];
     let columns = LabelColumns::default().lower("LOW").upper("HIGH");
     let settings = LabelSettings::default().bounds(-9.0..=9.0).columns(columns);
     let model =
         SpectralModel::builder().arm("", emulator).continuum(Continuum::none()).label("a", settings).build().unwrap();
     let simplex = NelderMead::default();
     let solvers = [simplex.into(), Solver::LevenbergMarquardtThenNelderMead(LevenbergMarquardt::default(), simplex)];
-    for device in popfit_testing::fits::devices() {
+    for device in devices() {
         for solver in solvers {
             let table = SpectralFitter::new(model.clone(), device.clone()).solver(solver).fit(&spectra).unwrap();
             println!("{}: {:?}", device.name(), table);

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use popfit::{Device, FitRow, FitTable, Spectra};
 use popfit_testing::fits::{fitter, gpu, offset, share, synb_spectra};
-use popfit_testing::synb::Comparison;
-use popfit_testing::{array, data_folder, median, synb_model};
+use popfit_testing::synb::{self, Comparison};
+use popfit_testing::{array, median, synb_model};
 
 const PARAMETERS: usize = 5;
 
 fn folder() -> PathBuf {
-    data_folder().join("synb/fixed_vsini")
+    synb::folder("fixed_vsini")
 }
 
 fn fit(device: &Device) -> (FitTable, Spectra<'static>) {

@@ -5,15 +5,15 @@ use std::time::Instant;
 
 use popfit::{Device, FitTable, Spectra};
 use popfit_testing::fits::{fitter, gpu, share, sound};
-use popfit_testing::synb::Comparison;
-use popfit_testing::{array, data_folder, rotating_model};
+use popfit_testing::synb::{self, Comparison};
+use popfit_testing::{array, rotating_model};
 
 fn folder() -> PathBuf {
-    data_folder().join("synb/free_vsini")
+    synb::folder("free_vsini")
 }
 
 fn fit(device: &Device) -> (FitTable, Spectra<'static>) {
-    let spectra = Spectra::open(folder().join("spectra.npz")).unwrap();
+    let spectra = synb::spectra("free_vsini");
     let begin = Instant::now();
     let table = fitter(rotating_model(), device).fit(&spectra).unwrap();
     println!("{}: {:.2} s with its first guess", device.name(), begin.elapsed().as_secs_f64());

@@ -2,15 +2,16 @@
 
 use std::borrow::{Borrow, Cow};
 
-use super::required::{Need, skip};
-use popfit::spectra::{ArmSpectra, Ids, Wavelength};
+use super::required::{Need, found};
+use popfit::spectra::{ArmSpectra, Column, ColumnValues, Ids, Wavelength};
 use popfit::{
     Device, Error, FitRow, FitTable, LevenbergMarquardt, Spectra, SpectralFitter, SpectralModel, Status, Values,
 };
 
-/// The best adapter, software included. Without one a test is skipped, or fails where a GPU is [required](skip).
+/// The best adapter, software included. Without one a test is skipped, or fails where a GPU is
+/// [required](super::required::skip).
 pub fn gpu() -> Option<Device> {
-    "gpu".parse::<Device>().map_err(|error| skip(Need::Gpu, error)).ok()
+    found(Need::Gpu, "gpu".parse::<Device>())
 }
 
 /// The CPU, and a GPU if there is one.
@@ -44,7 +45,25 @@ pub fn evaluator(model: SpectralModel, device: &Device) -> SpectralFitter {
 
 /// The 128 spectra of `data/synb/fixed_vsini`.
 pub fn synb_spectra() -> Spectra<'static> {
-    Spectra::open(super::data_folder().join("synb/fixed_vsini/spectra.npz")).unwrap()
+    super::synb::spectra("fixed_vsini")
+}
+
+/// The demo's 64 spectra.
+pub fn demo_spectra() -> Spectra<'static> {
+    Spectra::open(super::demo_file("spectra.npz")).unwrap()
+}
+
+/// Opens bytes as a file of spectra with this name, which they forget.
+pub fn open_bytes(name: &str, bytes: &[u8]) -> popfit::Result<Spectra<'static>> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut spectra = Spectra::open(super::file(folder.path(), name, bytes))?;
+    spectra.file = "".into();
+    Ok(spectra)
+}
+
+/// A column of numbers that comes with spectra.
+pub fn column(name: &str, values: Vec<f64>) -> Column {
+    Column { table: "".into(), name: name.into(), unit: "".into(), values: ColumnValues::F64(values) }
 }
 
 /// Some spectra, in this order; they keep their ids.
@@ -94,7 +113,7 @@ pub fn same_bits(a: impl Borrow<FitRow>, b: impl Borrow<FitRow>, what: &str) {
 /// Largest offset between two rows' parameters in units of `errors`.
 pub fn offset(row: &FitRow, x: &[f64], errors: &[f64]) -> f64 {
     let pairs = row.parameters.iter().zip(x).zip(errors);
-    pairs.map(|((a, b), e)| ((a - b) / e).abs()).fold(0.0, |worst, x| if x > worst || x.is_nan() { x } else { worst })
+    super::largest(pairs.map(|((a, b), e)| ((a - b) / e).abs()))
 }
 
 /// Share of the values for which the test holds.

@@ -1,12 +1,14 @@
 //! Helpers that tests, benchmarks and examples share: devices, small networks and spectra, random numbers, the NIST
 //! problems.
 
+pub mod curves;
 pub mod fits;
 pub mod fits_bytes;
 pub mod minima;
 pub mod minpack;
 pub mod nist;
 pub mod noisy;
+pub mod profile;
 pub mod random;
 pub mod regressions;
 pub mod required;
@@ -16,8 +18,9 @@ pub mod tiny;
 
 use std::io::{Cursor, Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::Output;
 
-use popfit::{Continuum, Emulator, SpectralModel};
+use popfit::{Continuum, Emulator, SpectralModel, SpectralModelBuilder};
 use zip::CompressionMethod;
 use zip::write::SimpleFileOptions;
 
@@ -31,9 +34,14 @@ pub fn data_folder() -> PathBuf {
     root().join("tests/data")
 }
 
+/// A file of the demo, in `data/`.
+pub fn demo_file(name: &str) -> PathBuf {
+    root().join("data").join(name)
+}
+
 /// The demo's emulator, from which the spectra of `tests/data/synb` were drawn.
 pub fn demo_emulator() -> PathBuf {
-    root().join("data/emulator.safetensors")
+    demo_file("emulator.safetensors")
 }
 
 /// The folder `POPFIT_REAL_DATA`, which has real spectra that are not part of this repository. Where it is not set, a
@@ -63,12 +71,21 @@ pub fn raw_npy(header: &str, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
+/// The bytes of the numbers, the lowest first.
+pub fn le64(values: &[f64]) -> Vec<u8> {
+    values.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+pub fn le32(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
 pub fn f64s(shape: &[usize], values: &[f64]) -> Vec<u8> {
-    npy("<f8", shape, &values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>())
+    npy("<f8", shape, &le64(values))
 }
 
 pub fn f32s(shape: &[usize], values: &[f32]) -> Vec<u8> {
-    npy("<f4", shape, &values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>())
+    npy("<f4", shape, &le32(values))
 }
 
 pub fn i64s(values: &[i64]) -> Vec<u8> {
@@ -97,7 +114,7 @@ pub fn file(folder: &Path, name: &str, bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// Shape and values of an array of an NPZ.
+/// Shape and values of an array of an NPZ, read with another reader than popfit's.
 pub fn array(path: &Path, key: &str) -> (Vec<usize>, Vec<f64>) {
     let mut archive = zip::ZipArchive::new(std::fs::File::open(path).unwrap()).unwrap();
     let mut bytes = Vec::new();
@@ -130,15 +147,28 @@ pub fn array(path: &Path, key: &str) -> (Vec<usize>, Vec<f64>) {
     (shape, values)
 }
 
-/// rvspecfit's model of the synb spectra: rbf 10, marginalised, velocity ±1000.
-pub fn synb_model() -> SpectralModel {
+/// The demo's model, for an arm of this name: velocity ±1000, rbf 10, marginalised.
+pub fn demo_builder(arm: &str) -> SpectralModelBuilder {
     SpectralModel::builder()
-        .arm("", Emulator::open(crate::demo_emulator()).unwrap())
+        .arm(arm, Emulator::open(demo_emulator()).unwrap())
         .velocity(-1000.0..=1000.0)
         .continuum(Continuum::rbf(10))
         .marginalise(true)
-        .build()
-        .unwrap()
+}
+
+/// rvspecfit's model of the synb spectra, which is the demo's.
+pub fn synb_model() -> SpectralModel {
+    demo_builder("").build().unwrap()
+}
+
+/// The same with rotation, up to 500 km/s.
+pub fn rotating_model() -> SpectralModel {
+    demo_builder("").vsini(0.0..=500.0).build().unwrap()
+}
+
+/// What a program wrote to its standard error.
+pub fn message(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Median of finite values.
@@ -147,14 +177,7 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The same with rotation, up to 500 km/s.
-pub fn rotating_model() -> SpectralModel {
-    SpectralModel::builder()
-        .arm("", Emulator::open(crate::demo_emulator()).unwrap())
-        .velocity(-1000.0..=1000.0)
-        .vsini(0.0..=500.0)
-        .continuum(Continuum::rbf(10))
-        .marginalise(true)
-        .build()
-        .unwrap()
+/// The largest of the values and 0, or NaN if one of them is NaN.
+pub fn largest(values: impl IntoIterator<Item = f64>) -> f64 {
+    values.into_iter().fold(0.0, |worst, x| if x > worst || x.is_nan() { x } else { worst })
 }

@@ -33,6 +33,18 @@ pub fn skip(need: Need, cause: impl Display) {
     println!("skipped: {cause} ({variable}=1 makes this a failure)");
 }
 
+/// Returns what was found. A thing that is missing is reported, and the test [skipped](skip).
+#[track_caller]
+pub fn found<T>(need: Need, result: Result<T, impl Display>) -> Option<T> {
+    match result {
+        Ok(thing) => Some(thing),
+        Err(cause) => {
+            skip(need, cause);
+            None
+        }
+    }
+}
+
 /// Decides by the values of a variable and of `CI` whether a thing is required.
 pub fn is_required(variable: Option<&str>, ci: Option<&str>) -> bool {
     match (variable, ci) {

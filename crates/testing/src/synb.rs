@@ -1,11 +1,21 @@
 //! Tables of synb spectra against the f64 reference minima of `rvspecfit.npz`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use popfit::{FitRow, FitTable, Spectra};
 
 use super::fits::{offset, share};
-use super::{array, median};
+use super::{array, data_folder, median};
+
+/// The folder of the spectra without rotation, `fixed_vsini`, or of those with it, `free_vsini`.
+pub fn folder(name: &str) -> PathBuf {
+    data_folder().join("synb").join(name)
+}
+
+/// The 128 spectra of `fixed_vsini` or the 48 of `free_vsini`.
+pub fn spectra(name: &str) -> Spectra<'static> {
+    Spectra::open(folder(name).join("spectra.npz")).unwrap()
+}
 
 /// Σ −ln ivar over a spectrum's masked pixels, which rvspecfit keeps.
 pub fn masked_constant(spectra: &Spectra, n: usize) -> f64 {

@@ -5,15 +5,13 @@ use std::collections::HashMap;
 use popfit::{Continuum, Emulator, LabelSettings, Spectra, SpectralModel, SpectralModelBuilder};
 use safetensors::tensor::{Dtype, TensorView, serialize};
 
+use super::{le32, le64};
+
 pub const PIXELS: usize = 64;
 
 /// 64 pixels, uniform in ln λ.
 pub fn wavelength() -> Vec<f64> {
     (0..PIXELS).map(|j| 5000.0 * (j as f64 * 1e-4).exp()).collect()
-}
-
-fn bytes(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
 /// A dense layer.
@@ -41,15 +39,10 @@ pub fn network_file(labels: &[&str], activation: &str, layers: &[Layer]) -> Vec<
         r#"{{"version":1,"activation":"{activation}","output":"identity","labels":[{}],"medium":"vacuum","grid":"log"}}"#,
         described.join(",")
     );
-    let mut tensors = vec![(
-        "wavelength".to_string(),
-        Dtype::F64,
-        vec![PIXELS],
-        wavelength().iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>(),
-    )];
+    let mut tensors = vec![("wavelength".to_string(), Dtype::F64, vec![PIXELS], le64(&wavelength()))];
     for (k, Layer { outputs, weight, bias }) in layers.iter().enumerate() {
-        tensors.push((format!("layer.{k}.weight"), Dtype::F32, vec![*outputs, weight.len() / outputs], bytes(weight)));
-        tensors.push((format!("layer.{k}.bias"), Dtype::F32, vec![*outputs], bytes(bias)));
+        tensors.push((format!("layer.{k}.weight"), Dtype::F32, vec![*outputs, weight.len() / outputs], le32(weight)));
+        tensors.push((format!("layer.{k}.bias"), Dtype::F32, vec![*outputs], le32(bias)));
     }
     let views =
         tensors.iter().map(|(name, kind, shape, bytes)| (name, TensorView::new(*kind, shape.clone(), bytes).unwrap()));

@@ -5,6 +5,7 @@ mod problems;
 
 use popfit::{CurveFit, CurveFitter, Curves, Device, Error, NelderMead, Solver};
 use popfit_testing::fits::devices;
+use popfit_testing::largest;
 use problems::{Problem, problems};
 
 fn simplex_settings() -> NelderMead {
@@ -14,11 +15,7 @@ fn simplex_settings() -> NelderMead {
 /// Largest difference from the truth, relative to its size (at least 0.1).
 fn distance(fit: &CurveFit, truth: &[f64]) -> f64 {
     let one = |(found, truth): (&f64, &f64)| (found - truth).abs() / truth.abs().max(0.1);
-    fit.parameters
-        .iter()
-        .zip(truth)
-        .map(one)
-        .fold(0.0, |worst, one| if one.is_nan() { f64::NAN } else { one.max(worst) })
+    largest(fit.parameters.iter().zip(truth).map(one))
 }
 
 fn fit(problem: &Problem, device: &Device, solver: Solver, polish: bool) -> Vec<CurveFit> {

@@ -9,17 +9,11 @@ use std::path::Path;
 
 use popfit::spectra::{Selection, open_reader, open_reader_with};
 use popfit::{Error, Result, Spectra};
+use popfit_testing::fits::open_bytes;
 
 /// Reads bytes as a file, whole.
 fn open(bytes: &[u8]) -> Result<Spectra<'static>> {
-    open_named(bytes, "spectra.fits")
-}
-
-fn open_named(bytes: &[u8], name: &str) -> Result<Spectra<'static>> {
-    let folder = tempfile::tempdir().unwrap();
-    let mut spectra = Spectra::open(popfit_testing::file(folder.path(), name, bytes))?;
-    spectra.file = "".into();
-    Ok(spectra)
+    open_bytes("spectra.fits", bytes)
 }
 
 /// All batches of at most `max` spectra.

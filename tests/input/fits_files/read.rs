@@ -28,7 +28,7 @@ fn desi_by_names() {
     assert_eq!(flags.values, ColumnValues::U32((0..COUNT as u32).collect()));
     assert_eq!(spectra.column("OBJTYPE").unwrap().values.len(), COUNT);
     assert!(spectra.column("VECTOR").is_none());
-    assert_eq!(open_named(&gzip(&desi().0), "packed").unwrap(), spectra, "gzip, by its contents");
+    assert_eq!(open_bytes("packed", &gzip(&desi().0)).unwrap(), spectra, "gzip, by its contents");
 }
 
 #[test]

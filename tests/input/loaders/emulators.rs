@@ -10,10 +10,10 @@ fn native_emulator_meets_rvspecfit() {
     assert_eq!((emulator.pixels(), emulator.wavelength().len(), emulator.hulls().len()), (3861, 3861, 2));
     assert_eq!(emulator.hash().len(), 64);
     let path = data_folder().join("synb/forward_ref.npz");
-    let (_, labels) = reference(&path, "par");
-    let (_, z) = reference(&path, "z");
-    let (_, flux) = reference(&path, "flux");
-    let (_, outside) = reference(&path, "outside");
+    let (_, labels) = array(&path, "par");
+    let (_, z) = array(&path, "z");
+    let (_, flux) = array(&path, "flux");
+    let (_, outside) = array(&path, "outside");
     let scaled = emulator.scaled(&labels);
     let gap = scaled.iter().zip(&z).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     assert!(gap < 1e-5, "scaled labels differ by {gap}");

@@ -2,7 +2,8 @@
 
 use popfit::{Device, FitTable, LabelSettings, SpectralFitter};
 
-use super::refits::{demo_model, demo_spectrum, redrawn};
+use super::refits::{demo_spectrum, redrawn};
+use popfit_testing::demo_builder;
 use popfit_testing::random::Random;
 
 /// Pulls of the parameter that is most correlated with the one at its bound, about the truth.
@@ -21,7 +22,7 @@ pub struct BesideBound {
 /// parameter is off by its correlation times its own error, with the sign of the side: its mean square is that of an
 /// unbounded fit.
 pub fn beside_bound(count: usize, seed: u64) -> BesideBound {
-    let fitter = SpectralFitter::new(demo_model().build().unwrap(), Device::cpu());
+    let fitter = SpectralFitter::new(demo_builder("").build().unwrap(), Device::cpu());
     let (truth, arm) = demo_spectrum(&fitter);
     let names = fitter.parameters();
     let (held, other, correlation) = most_correlated(&truth.correlations, names.len());
@@ -32,7 +33,7 @@ pub fn beside_bound(count: usize, seed: u64) -> BesideBound {
         let (lower, upper) = fitter.model().bounds()[held];
         let bounds = if side < 0.0 { (bound, upper) } else { (lower, bound) };
         let settings = LabelSettings::default().bounds(bounds.0..=bounds.1);
-        let model = demo_model().label(&names[held], settings).build().unwrap();
+        let model = demo_builder("").label(&names[held], settings).build().unwrap();
         let bounded = SpectralFitter::new(model, Device::cpu()).released_errors(true);
         let table = bounded.fit_from(&redrawn(&arm, count, &mut random), &truth.parameters.repeat(count)).unwrap();
         check_unbounded(&table);

@@ -1,10 +1,9 @@
 //! Refits of data that are drawn from a model whose parameters are known.
 
-use popfit::{
-    ArmFit, Continuum, CurveFitter, Curves, Device, Emulator, FitRow, FitTable, Spectra, SpectralFitter, SpectralModel,
-    SpectralModelBuilder,
-};
+use popfit::{ArmFit, CurveFitter, Curves, Device, FitRow, FitTable, Spectra, SpectralFitter};
 
+use popfit_testing::demo_builder;
+use popfit_testing::fits::demo_spectra;
 use popfit_testing::nist::Problem;
 use popfit_testing::random::Random;
 
@@ -13,7 +12,6 @@ const NEIGHBOURHOOD: f64 = 2.0;
 /// Noise of the NIST refits over the scatter of the problem's own residuals. At the full scatter some problems are
 /// curved within their errors.
 const NOISE: f64 = 0.1;
-const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
 /// The demo spectrum whose fit is the truth, far from all bounds, and how many refits are in memory.
 const SPECTRUM: usize = 51;
 const BATCH: usize = 1000;
@@ -82,7 +80,7 @@ fn scatter(problem: &Problem, model: &[f64]) -> f64 {
 /// `count` refits of one of the demo's spectra with velocity and continuum: the truth is its fit, the noise that of its
 /// ivar.
 pub fn synb(count: usize, seed: u64) -> Refits {
-    let fitter = SpectralFitter::new(demo_model().build().unwrap(), Device::cpu());
+    let fitter = SpectralFitter::new(demo_builder("").build().unwrap(), Device::cpu());
     let (truth, arm) = demo_spectrum(&fitter);
     let mut random = Random(seed);
     let mut refits = Refits::new("synb", &fitter.parameters());
@@ -95,18 +93,9 @@ pub fn synb(count: usize, seed: u64) -> Refits {
     refits
 }
 
-/// The demo's model.
-pub fn demo_model() -> SpectralModelBuilder {
-    SpectralModel::builder()
-        .arm("", Emulator::open(format!("{DATA}/emulator.safetensors")).unwrap())
-        .velocity(-1000.0..=1000.0)
-        .continuum(Continuum::rbf(10))
-        .marginalise(true)
-}
-
 /// The demo spectrum whose fit is the truth: its row, and its model.
 pub fn demo_spectrum(fitter: &SpectralFitter) -> (FitRow, ArmFit) {
-    let spectrum = Spectra::open(format!("{DATA}/spectra.npz")).unwrap().slice(SPECTRUM..SPECTRUM + 1);
+    let spectrum = demo_spectra().slice(SPECTRUM..SPECTRUM + 1);
     let truth = fitter.fit(&spectrum).unwrap().row(0).to_row();
     let arm = fitter.model_spectrum(&spectrum, &truth).unwrap().swap_remove(0);
     (truth, arm)
