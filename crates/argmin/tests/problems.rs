@@ -2,13 +2,11 @@
 
 use argmin::core::{CostFunction, Executor, Gradient, Jacobian, Operator, State};
 use argmin::solver::particleswarm::ParticleSwarm;
-use popfit::{
-    Continuum, CurveFitter, Curves, Device, Emulator, Error, Estimator, Formula, Spectra, SpectralFitter, SpectralModel,
-};
+use popfit::{CurveFitter, Curves, Device, Error, Estimator, Formula, Spectra, SpectralFitter};
 use popfit_argmin::{Problem, Problems};
-use popfit_testing::fits::{devices, fitter};
+use popfit_testing::demo_builder;
+use popfit_testing::fits::{demo_spectra, devices, fitter};
 
-const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data");
 const SPECTRA: usize = 3;
 
 fn curves() -> Curves<'static> {
@@ -24,15 +22,11 @@ fn decay(device: &Device) -> CurveFitter {
 }
 
 fn spectra() -> Spectra<'static> {
-    Spectra::open(format!("{DATA}/spectra.npz")).unwrap().slice(0..SPECTRA)
+    demo_spectra().slice(0..SPECTRA)
 }
 
 fn stars(device: &Device, marginalise: bool) -> SpectralFitter {
-    let builder = SpectralModel::builder()
-        .arm("", Emulator::open(format!("{DATA}/emulator.safetensors")).unwrap())
-        .velocity(-1000.0..=1000.0)
-        .continuum(Continuum::rbf(10));
-    fitter(builder.marginalise(marginalise).build().unwrap(), device)
+    fitter(demo_builder("").marginalise(marginalise).build().unwrap(), device)
 }
 
 /// A curve, and a spectrum with velocity and continuum, on every device.
@@ -136,7 +130,7 @@ fn turning_to_another_spectrum_is_as_making_it() {
 /// Rows are those of the file, not of the batch.
 #[test]
 fn a_spectrum_without_a_problem_is_named_by_its_row() {
-    let mut some = Spectra::open(format!("{DATA}/spectra.npz")).unwrap().slice(5..8);
+    let mut some = demo_spectra().slice(5..8);
     some.arms[0].ivar.to_mut()[..100].fill(-1.0);
     let refused = Problems::of_spectra(&stars(&Device::cpu(), false), &some);
     assert!(matches!(refused, Err(Error::BadSpectrum { row: 5, .. })), "{:?}", refused.err());

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::damage::{keep, scale};
 use crate::setup::{Arrays, Place, Run, SPECTRA, TERMS, number};
 use popfit_testing::tiny::PIXELS;
 
@@ -23,31 +24,25 @@ const FAULTS: [(&str, Spoil, &str, &[&str]); 14] = [
     ("5 NaN", |a| a.weight[at(63)] = f64::NAN, "bad_weight", &["pixel 63", "ivar is NaN"]),
     ("5 inf", |a| a.weight[at(7)] = f64::INFINITY, "bad_weight", &["pixel 7", "ivar is inf"]),
     ("6", |a| a.mask[at(0)..at(PIXELS)].fill(true), "no_data", &["no pixel counts"]),
-    ("7", |a| keep(a, TERMS + 1), "underdetermined", &["3 unmasked pixels", "2 free parameters", "2 continuum terms"]),
+    (
+        "7",
+        |a| keep(a, BAD, TERMS + 1),
+        "underdetermined",
+        &["3 unmasked pixels", "2 free parameters", "2 continuum terms"],
+    ),
     (
         "7 one",
-        |a| keep(a, 1),
+        |a| keep(a, BAD, 1),
         "underdetermined",
         &["1 unmasked pixels", "2 free parameters", "the 1 continuum terms that they determine"],
     ),
-    ("8", |a| keep(a, TERMS + 2), "", &[]),
+    ("8", |a| keep(a, BAD, TERMS + 2), "", &[]),
     ("18", |a| scale(a, BAD, 1e-17), "", &[]),
     ("19", |a| scale(a, BAD, 1e30), "", &[]),
 ];
 
 const fn at(pixel: usize) -> usize {
     BAD * PIXELS + pixel
-}
-
-fn keep(arrays: &mut Arrays, count: usize) {
-    let step = PIXELS / count;
-    (0..PIXELS).filter(|j| j % step != 0 || j / step >= count).for_each(|j| arrays.weight[at(j)] = 0.0);
-}
-
-fn scale(arrays: &mut Arrays, spectrum: usize, by: f64) {
-    let range = spectrum * PIXELS..(spectrum + 1) * PIXELS;
-    arrays.flux[range.clone()].iter_mut().for_each(|f| *f *= by);
-    arrays.weight[range].iter_mut().for_each(|w| *w /= by * by);
 }
 
 #[track_caller]

@@ -1,13 +1,10 @@
 //! The command line: exit codes, what is written, and what is not.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use popfit::{FitRow, FitTable, Flags, WriteOptions};
-
-fn data(name: &str) -> PathBuf {
-    popfit_testing::root().join("data").join(name)
-}
+use popfit_testing::{demo_file as data, message};
 
 fn popfit(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_popfit")).args(arguments).output().unwrap()
@@ -20,10 +17,6 @@ fn fit(model: &Path, spectra: &[&Path], out: &Path, more: &[&str]) -> Output {
     arguments.extend(["-o", out.to_str().unwrap(), "--device", "cpu"]);
     arguments.extend(more);
     popfit(&arguments)
-}
-
-fn message(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]

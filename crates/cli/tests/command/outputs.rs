@@ -5,17 +5,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use popfit_testing::file;
 use popfit_testing::fits_bytes::{LARGE_ID, desi};
 use popfit_testing::tiny::{linear_layer, network_file, wave};
+use popfit_testing::{file, message};
 use tempfile::TempDir;
 
 fn data(name: &str) -> String {
-    popfit_testing::root().join("data").join(name).display().to_string()
-}
-
-fn message(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    popfit_testing::demo_file(name).display().to_string()
 }
 
 /// A folder, in which the program runs.

@@ -2,21 +2,20 @@
 
 use std::process::Command;
 
+use popfit_testing::message;
+use popfit_testing::profile::{DEVICE, HOST};
 use serde_json::Value;
-
-const HOST: [&str; 8] = ["read", "prepare", "first guess", "fit", "finish", "posterior", "hash", "write"];
-const DEVICE: [&str; 8] = ["upload", "hidden", "template", "observe", "normal matrix", "step", "compact", "readback"];
 
 #[test]
 fn the_command_writes_two_files_and_a_table() {
     let folder = tempfile::tempdir().unwrap();
-    let data = |name: &str| format!("{}/data/{name}", popfit_testing::root().display());
+    let data = |name: &str| popfit_testing::demo_file(name).display().to_string();
     let fit = |out: &str, more: &[&str]| {
         let (model, spectra) = (data("model.toml"), data("spectra.npz"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_popfit"));
         command.args(["fit", &model, &spectra, "--device", "cpu", "--starts", "1", "-o"]).arg(folder.path().join(out));
         let output = command.args(more).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let text = message(&output);
         assert!(output.status.success(), "{text}");
         text
     };

@@ -16,7 +16,7 @@ fn popfit(arguments: &[&str]) -> Output {
 
 /// Fits the demo's spectra with one start; returns the page.
 fn demo_page(folder: &Path) -> PathBuf {
-    let data = |name: &str| popfit_testing::root().join("data").join(name).display().to_string();
+    let data = |name: &str| popfit_testing::demo_file(name).display().to_string();
     let (out, report) = (folder.join("demo.parquet"), folder.join("made/report"));
     let (model, spectra) = (data("model.toml"), data("spectra.npz"));
     let mut arguments = vec!["fit", &model, &spectra, "--device", "cpu", "--starts", "1", "--quiet"];

@@ -1,8 +1,9 @@
 //! `popfit report --spectra … --id …`: pictures for a table that exists.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use popfit::{FitTable, Id};
+use popfit_testing::{demo_file as data, message};
 
 use super::{browser, demo_page, popfit, row, table};
 
@@ -10,15 +11,11 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-fn data(name: &str) -> PathBuf {
-    popfit_testing::root().join("data").join(name)
-}
-
 /// Reports `arguments`, which must fail with exit code 2; returns the message. No page is left.
 fn refused(folder: &Path, arguments: &[&str]) -> String {
     let page = folder.join("refused.html");
     let output = popfit(&[&["report"], arguments, &["-o", text(&page)]].concat());
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    let message = message(&output);
     assert_eq!(output.status.code(), Some(2), "{message}");
     assert!(!page.exists(), "{message}");
     message

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use popfit_testing::{demo_file as data, message};
 use sha2::{Digest, Sha256};
 
 /// With batches of a file's spectra: so many savepoints.
@@ -16,10 +17,6 @@ const FILES: usize = 10;
 const BATCH: &str = "64";
 /// On a GPU, which may be the processor's emulation of one.
 const FILES_OF_GPU: usize = 4;
-
-fn data(name: &str) -> PathBuf {
-    popfit_testing::root().join("data").join(name)
-}
 
 /// Fits the files of the folder `inputs`.
 fn command(inputs: &Path, out: &Path, more: &[&str]) -> Command {
@@ -40,10 +37,6 @@ fn run(out: &Path, more: &[&str]) -> Output {
 fn succeed(out: &Path, more: &[&str]) {
     let output = run(out, more);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-fn message(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn names(folder: &Path) -> Vec<String> {
