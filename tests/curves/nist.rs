@@ -58,7 +58,7 @@ fn certified_answers_on_the_cpu() {
     for row in solved {
         assert!(row.fit.status.is_success(), "{}", row.name);
         // residuals of 1e-13 of the data (Lanczos1): rounding these to f64 leaves 3.4 digits of their scatter, whatever
-        // the arithmetic (`python/check_lanczos1.py`)
+        // the arithmetic (`tests/python/check_lanczos1.py`)
         assert!(row.errors >= 6.0 || row.residual < 1e-12, "{}: {}", row.name, row.errors);
     }
 }
