@@ -4,12 +4,9 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use super::popfit_in as popfit;
 use popfit_testing::tiny::{PIXELS, linear_layer, network_file, wave, wavelength};
 use popfit_testing::{f32s, f64s, file, npz};
-
-fn popfit(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_popfit")).current_dir(folder).args(arguments).output().unwrap()
-}
 
 /// Returns the text that `popfit check` prints about a network with the labels `a` and `b`, trained in ±10.
 #[track_caller]

@@ -1,8 +1,8 @@
 //! Result tables whose bytes changed after they were written: nobody reads other values without a word.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
+use super::popfit;
 use popfit::{FitRow, FitTable, Flags, Id, Status, TableReader, WriteOptions};
 
 /// Values that neither compress to nothing nor repeat.
@@ -121,10 +121,6 @@ fn flipped_bytes_of_fits_are_noticed_wherever_they_are() {
     let length = std::fs::read(&path).unwrap().len();
     let flips = flip(&path, 0..length, 17);
     assert!(flips.noticed > 3500 && flips.noted + flips.harmless == 0, "{flips:?} of {length} bytes");
-}
-
-fn popfit(arguments: &[&Path]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_popfit")).args(arguments).output().unwrap()
 }
 
 /// `report` and `compare` end with an error that names the file and the rows, and write nothing.

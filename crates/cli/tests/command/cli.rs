@@ -3,12 +3,9 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use super::popfit;
 use popfit::{FitRow, FitTable, Flags, WriteOptions};
 use popfit_testing::{demo_file as data, message};
-
-fn popfit(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_popfit")).args(arguments).output().unwrap()
-}
 
 /// `popfit fit` on the CPU with one start.
 fn fit(model: &Path, spectra: &[&Path], out: &Path, more: &[&str]) -> Output {

@@ -1,11 +1,8 @@
 //! `popfit init` writes model files that `popfit check` accepts; completions and manual pages are there.
 
 use std::path::Path;
-use std::process::{Command, Output};
 
-fn popfit(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_popfit")).current_dir(folder).args(arguments).output().unwrap()
-}
+use super::popfit_in as popfit;
 
 fn succeed(folder: &Path, arguments: &[&str]) -> String {
     let output = popfit(folder, arguments);

@@ -1,4 +1,6 @@
-//! `popfit-bench`: the file that `--json` writes.
+//! `popfit-bench`: the file that `--json` writes, and the table of the NIST problems.
+
+mod nist;
 
 use std::collections::BTreeSet;
 use std::process::Command;
