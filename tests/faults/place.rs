@@ -11,6 +11,7 @@ use popfit::{
 };
 use tempfile::TempDir;
 
+use popfit_testing::files::Files;
 use popfit_testing::tiny::{self, PIXELS, linear, wave, wavelength};
 use popfit_testing::{f64s, file, fits, npz};
 
@@ -92,7 +93,7 @@ impl Place {
     pub fn run(&self, resume: bool, cancel: &Arc<AtomicBool>, told: &Arc<AtomicU64>) -> Result<Ended> {
         let mut readers = self.inputs.iter().map(open_reader).collect::<Result<Vec<_>>>()?;
         if readers.is_empty() {
-            readers.extend(self.batches.iter().map(|batch| Box::new(Held(Some(batch.clone()))) as _));
+            readers.extend(self.batches.iter().map(|batch| Box::new(Files::new(std::slice::from_ref(batch))) as _));
         }
         let heads: Vec<Spectra> = readers.iter().map(|reader| reader.empty()).collect();
         let mut source = Chain { readers, current: 0 };
@@ -127,23 +128,6 @@ impl Place {
         self.fitter.fit_journaled(source, &mut sink, control, journal)?;
         assert_eq!(sink.rows, FILES * SPECTRA, "a row for every spectrum");
         Ok(sink.interrupted)
-    }
-}
-
-/// Spectra in memory, as a file.
-struct Held(Option<Spectra<'static>>);
-
-impl SpectraReader for Held {
-    fn len(&self) -> u64 {
-        SPECTRA as u64
-    }
-
-    fn next_batch(&mut self, _: usize) -> Result<Option<Spectra<'static>>> {
-        Ok(self.0.take())
-    }
-
-    fn empty(&self) -> Spectra<'static> {
-        self.0.as_ref().map(|spectra| spectra.slice(0..0)).unwrap()
     }
 }
 

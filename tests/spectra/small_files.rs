@@ -1,35 +1,12 @@
 //! Files of few spectra are fitted together, and each row is what its file alone would give.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
 
-use popfit::spectra::{ArmSpectra, SpectraReader, Wavelength};
-use popfit::{Control, Device, Result, Spectra, Values};
+use popfit::spectra::{ArmSpectra, Wavelength};
+use popfit::{Control, Device, Spectra, Values};
+use popfit_testing::files::Files;
 use popfit_testing::fits::{devices, fitter, pick, same_bits, synb_spectra};
 use popfit_testing::synb_model;
-
-/// Files, one after another.
-struct Files(VecDeque<Spectra<'static>>, u64);
-
-impl Files {
-    fn new(files: &[Spectra<'static>]) -> Files {
-        Files(files.to_vec().into(), files.iter().map(|file| file.len() as u64).sum())
-    }
-}
-
-impl SpectraReader for Files {
-    fn len(&self) -> u64 {
-        self.1
-    }
-
-    fn next_batch(&mut self, _: usize) -> Result<Option<Spectra<'static>>> {
-        Ok(self.0.pop_front())
-    }
-
-    fn empty(&self) -> Spectra<'static> {
-        self.0[0].slice(0..0)
-    }
-}
 
 /// Takes the last `fewer` pixels from an arm.
 fn shorten(arm: &mut ArmSpectra, fewer: usize) {

@@ -2,6 +2,7 @@
 //! problems.
 
 pub mod curves;
+pub mod files;
 pub mod fits;
 pub mod fits_bytes;
 pub mod minima;
