@@ -21,8 +21,8 @@ impl Task {
     /// of the spectrum's first guess.
     ///
     /// # Errors
-    /// Returns [`Error::BadSpectrum`] for a spectrum that cannot be fitted, and otherwise the errors of
-    /// [`SpectralFitter::fit`] for its settings, the arms and their wavelengths.
+    /// Returns [`Error::BadSpectrum`](crate::Error::BadSpectrum) for a spectrum that cannot be fitted, and otherwise the
+    /// errors of [`SpectralFitter::fit`] for its settings, the arms and their wavelengths.
     pub fn of_spectra(fitter: &SpectralFitter, spectra: &Spectra) -> Result<Vec<Task>> {
         fitter.tasks(spectra)
     }
