@@ -146,9 +146,8 @@ impl CurveFitter {
 
     /// Sets whether results of Levenberg–Marquardt are refined by Gauss–Newton steps in f64 on the host (by default
     /// they are), through a QR decomposition of the Jacobian, which keeps the digits that normal equations lose. Fits
-    /// that f32 on a GPU brings to no good end are made again by the host (those of small formulas in
-    /// [`fit_columns`](Self::fit_columns) in any case), and simplices that end above a minimum go on
-    /// by such steps.
+    /// that f32 on a GPU brings to no good end are made again by the host, and simplices that end above a minimum go on
+    /// by such steps. Small fits of [`fit_columns`](Self::fit_columns) that fail are made again in any case.
     #[must_use]
     pub fn polish(self, polish: bool) -> CurveFitter {
         CurveFitter { polish, ..self }
