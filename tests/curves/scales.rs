@@ -143,8 +143,10 @@ fn what_is_out_of_range_is_no_success() {
             let what = format!("{}, {polish}, {scale:e}: {}", device.name(), fit.message);
             assert_eq!(fit.status.is_success(), fits, "{what}");
             assert!(fits || fit.message.contains("bad_scale"), "{what}");
+            // columns end in f64 on every device, polished or not
+            let status = fitter.fit_columns(&curves).unwrap().status[0];
             let in_f64 = (1e-50..1e50).contains(&scale);
-            assert!(in_f64 || fitter.fit_columns(&curves).unwrap().status == [Status::BadInput], "{what}");
+            assert!(if in_f64 { status.is_success() } else { status == Status::BadInput }, "{what}: {status:?}");
         }
     }
 }
