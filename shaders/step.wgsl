@@ -15,57 +15,31 @@ fn upper_bound(slot: u32, parameter: u32) -> f32 {
     return limits[(spectrum_of(slot) * 4u + 1u) * PARAMETERS + parameter];
 }
 
-// Accepts a lengthened finishing step that has not raised the cost and does not lead beyond the minimum.
-fn judge_stride(slot: u32, is_low: bool) {
-    if is_low && !turns_back(slot) {
-        control[cell(REJECTIONS, slot)] = 0;
-        accept(slot);
-    } else {
-        control[cell(REJECTIONS, slot)] += 1;
-    }
-}
-
 // Accepts or rejects the trial point: the status, or RUNNING.
 fn judge(slot: u32) -> i32 {
-    let valid = trial_is_finite(slot);
     if control[cell(ROUNDS, slot)] == 1 {
-        accept(slot);
-        return select(NOT_FINITE, RUNNING, valid);
+        return accept_first(slot);
     }
+    let finite = trial_is_finite(slot);
     let cost = accepted_cost(slot);
-    let trial_cost = state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)];
-    let promised = state[at(PREDICTED_REDUCTION, slot)];
     let mode = control[cell(MODE, slot)];
     if mode == STRIDING {
-        judge_stride(slot, valid && trial_cost <= cost * (1.0 + NOISE));
+        // a lengthened step may not raise the cost, nor lead beyond the minimum
+        let low = finite && trial_cost(slot) <= cost * (1.0 + NOISE);
+        settle(slot, low && !turns_back(slot));
         return RUNNING;
     }
     if mode != FINISHING_MODE {
-        // a start so far off that the cost does not tell its first steps
-        let unseen = promised < 0.0 && -promised <= NOISE * cost && trial_cost <= cost * (1.0 + NOISE);
-        if valid && (trial_cost < cost || unseen) {
-            if !unseen {
-                relax_damping(slot, (cost - trial_cost) / abs(promised));
-            }
-            control[cell(REJECTIONS, slot)] = 0;
-            accept(slot);
-        } else {
-            raise_damping(slot);
-            control[cell(REJECTIONS, slot)] += 1;
-        }
+        judge_by_cost(slot, 0.0);
         return RUNNING;
     }
-    if valid && trial_cost <= cost * FINISHING_RISE {
-        if turns_back(slot) {
-            control[cell(REJECTIONS, slot)] += 1;
-        } else {
-            control[cell(REJECTIONS, slot)] = 0;
-            accept(slot);
-        }
+    if finite && trial_cost(slot) <= cost * FINISHING_RISE {
+        settle(slot, !turns_back(slot));
         return RUNNING;
     }
     // where data are met to their last digit, rounding makes a finite cost rise, and the cosine says nothing
-    let far = (promised < 0.0 || !valid) && largest_cosine(slot, cost) > FAR_COSINE;
+    let rescaled_last = state[at(PREDICTED_REDUCTION, slot)] < 0.0;
+    let far = (rescaled_last || !finite) && largest_cosine(slot, cost) > FAR_COSINE;
     return select(FTOL_STATUS, STALLED, far);
 }
 
@@ -118,8 +92,7 @@ fn finish(slot: u32, has_strode: bool) -> i32 {
         return RUNNING;
     }
     // since the last step was accepted, the trial point is the one before
-    let before = state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)];
-    let fall = select(0.0, before - cost, control[cell(REJECTIONS, slot)] == 0);
+    let fall = select(0.0, trial_cost(slot) - cost, control[cell(REJECTIONS, slot)] == 0);
     if longer && fall > NOISE * cost {
         control[cell(MODE, slot)] = RELEASED;
         return RUNNING;
@@ -129,19 +102,6 @@ fn finish(slot: u32, has_strode: bool) -> i32 {
     }
     let far = rescaled && largest_cosine(slot, accepted_cost(slot)) > FAR_COSINE;
     return select(RUNNING, select(FTOL_STATUS, STALLED, far), longer || (!has_strode && steps >= FINISHING_STEPS));
-}
-
-// Nothing is left to gain, or to move.
-fn is_small(least: f32) -> bool {
-    return reduction <= least || step_length <= XTOL * (step_scale + XTOL);
-}
-
-// Whether the step after this one would be small enough to stop: predicted reductions shrink by about the same ratio
-// from step to step. NaN before the second step, negative after a shortened one: no.
-fn is_last(slot: u32, small: f32) -> bool {
-    let previous = state[at(PREDICTED_REDUCTION, slot)];
-    let expected = reduction * contraction(reduction, previous);
-    return previous > 0.0 && !rescaled && control[cell(REJECTIONS, slot)] == 0 && expected <= small;
 }
 
 // The distance of a value of a parameter from the nearer of its bounds.
@@ -229,9 +189,8 @@ fn choose(slot: u32) -> i32 {
             break;
         }
         undamped = step_damping < UNDAMPED;
-        let held_back = state[at(DAMPING, slot)] < UNDAMPED && !undamped;
-        let creeps = control[cell(ROUNDS, slot)] >= PATIENCE;
-        if mode == SEARCHING && held_back && (is_small(max(FTOL, NOISE) * cost) || creeps) {
+        let small = reduction <= max(FTOL, NOISE) * cost || is_short();
+        if mode == SEARCHING && is_held_back(slot, small) {
             control[cell(MODE, slot)] = RELEASED;
             continue;
         }
@@ -251,18 +210,16 @@ fn choose(slot: u32) -> i32 {
     }
     let least_reduction = FTOL * min(cost, LARGEST_COST);
     let small_reduction = undamped && reduction <= least_reduction;
-    let small_step = undamped && step_length <= XTOL * (step_scale + XTOL);
-    if small_reduction {
-        return select(FTOL_STATUS, FTOL_XTOL_STATUS, small_step);
-    }
-    if small_step {
-        return XTOL_STATUS;
+    let status = converged(small_reduction, undamped && is_short());
+    if status != RUNNING {
+        return status;
     }
     // a penalty would take its unknown share of the promise, what bends the cost changes from step to step, and the
     // promise of a step with other free parameters says nothing about this one
     let is_near = cost / TRUSTED_COST <= LARGEST_COST && control[cell(FINISHING, slot)] <= TRUSTED_STEPS;
-    let plain = state[at(PENALTY, slot)] == 0.0 && !bent && !changed;
-    return set_trial(slot, TRUSTS_STEPS && is_near && undamped && plain && is_last(slot, least_reduction));
+    let plain = state[at(PENALTY, slot)] == 0.0 && !bent && !changed && is_comparable(slot);
+    let last = is_near && undamped && plain && expected_reduction(slot) <= least_reduction;
+    return set_trial(slot, TRUSTS_STEPS && last);
 }
 
 @compute @workgroup_size(64)

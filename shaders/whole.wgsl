@@ -59,26 +59,6 @@ fn linearise(slot: u32) {
     //@end
 }
 
-// Accepts or rejects the trial point: the status, or RUNNING.
-fn judge(slot: u32, first: bool) -> i32 {
-    let valid = trial_is_finite(slot);
-    if first {
-        accept(slot);
-        return select(NOT_FINITE, RUNNING, valid);
-    }
-    let cost = accepted_cost(slot);
-    let trial_cost = state[at(TRIAL_CHI2, slot)];
-    if valid && trial_cost <= cost * (1.0 + NOISE) {
-        relax_damping(slot, max((cost - trial_cost) / abs(state[at(PREDICTED_REDUCTION, slot)]), 0.0));
-        control[cell(REJECTIONS, slot)] = 0;
-        accept(slot);
-    } else {
-        raise_damping(slot);
-        control[cell(REJECTIONS, slot)] += 1;
-    }
-    return RUNNING;
-}
-
 // Returns true if the step moves no parameter by more than TRUSTED_STEP of its magnitude, and leaves all their signs.
 fn is_trusted(slot: u32) -> bool {
     var trusted = !rescaled;
@@ -101,18 +81,14 @@ fn choose(slot: u32) -> i32 {
     if !solve_damped(slot) {
         return SINGULAR;
     }
-    let previous = state[at(PREDICTED_REDUCTION, slot)];
     let rejections = control[cell(REJECTIONS, slot)];
-    // the first promise, one after a rejection, and that of a shortened step tell nothing about the next
-    let known = previous > 0.0 && rejections == 0 && !rescaled;
-    let remaining = reduction * select(1.0, contraction(reduction, previous), known);
-    let settled = step_damping < UNDAMPED;
+    let remaining = select(reduction, expected_reduction(slot), is_comparable(slot));
     var small_reduction = remaining <= TOLERANCE * cost;
-    var small_step = step_length <= XTOL * step_scale;
-    let creeps = control[cell(ROUNDS, slot)] >= PATIENCE;
-    if !settled && state[at(DAMPING, slot)] < UNDAMPED && (small_reduction || small_step || creeps) {
+    var small_step = is_short();
+    if is_held_back(slot, small_reduction || small_step) {
         control[cell(MODE, slot)] = RELEASED; // what the floor held back is to move, too
     }
+    let settled = step_damping < UNDAMPED;
     let trusted = is_trusted(slot);
     small_reduction = small_reduction && settled && (trusted || reduction <= TOLERANCE * cost);
     small_step = small_step && settled;
@@ -128,8 +104,7 @@ fn choose(slot: u32) -> i32 {
         if trusted {
             state[at(CHI2, slot)] = max(cost - abs(taken_reduction), 0.0);
         }
-        let one = select(XTOL_STATUS, FTOL_STATUS, small_reduction);
-        return select(one, FTOL_XTOL_STATUS, small_reduction && small_step);
+        return converged(small_reduction, small_step);
     }
     if rejections > MAX_REJECTIONS {
         return STALLED;
@@ -149,7 +124,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         linearise(slot);
         let rounds = control[cell(ROUNDS, slot)] + 1;
         control[cell(ROUNDS, slot)] = rounds;
-        status = judge(slot, rounds == 1);
+        if rounds == 1 {
+            status = accept_first(slot);
+        } else {
+            judge_by_cost(slot, NOISE);
+        }
         if status == RUNNING {
             status = choose(slot);
         }

@@ -1,5 +1,6 @@
-// What becomes of a trial point: acceptance, Nielsen's damping (1999), MINPACK's gtol. For kernels that have box.wgsl's
-// bindings. With box.wgsl and faces.wgsl it has the equations of src/solver/round/step/equations.rs.
+// What becomes of a trial point, and what a solved step says about the end of its fit: acceptance, Nielsen's damping
+// (1999), MINPACK's gtol. For kernels that have box.wgsl's bindings. Twin of src/solver/round/step/decisions.rs; with
+// box.wgsl and faces.wgsl it has the equations of src/solver/round/step/equations.rs.
 //@use math, state, box
 
 fn cell(field: u32, slot: u32) -> u32 {
@@ -16,8 +17,13 @@ fn accepted_cost(slot: u32) -> f32 {
     return state[at(CHI2, slot)] + state[at(PENALTY, slot)];
 }
 
+// chi2 + penalty of the trial point.
+fn trial_cost(slot: u32) -> f32 {
+    return state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)];
+}
+
 fn trial_is_finite(slot: u32) -> bool {
-    var finite = is_finite(state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)]);
+    var finite = is_finite(trial_cost(slot));
     for (var i = 0u; i < sum_count(); i++) {
         finite = finite && is_finite(state[at(TRIAL_CHI2 + i, slot)]);
     }
@@ -40,23 +46,78 @@ fn accept(slot: u32) {
     }
 }
 
-// Nielsen's damping after an accepted step.
-fn relax_damping(slot: u32, gain_ratio: f32) {
-    let t = 2.0 * gain_ratio - 1.0;
-    state[at(DAMPING, slot)] *= max(1.0 / 3.0, 1.0 - t * t * t);
-    state[at(DAMPING_FACTOR, slot)] = 2.0;
+// Makes the trial point the accepted one, or counts it as rejected.
+fn settle(slot: u32, accepted: bool) {
+    if accepted {
+        control[cell(REJECTIONS, slot)] = 0;
+        accept(slot);
+    } else {
+        control[cell(REJECTIONS, slot)] += 1;
+    }
 }
 
-fn raise_damping(slot: u32) {
+// Accepts the first point, which has no predecessor to be compared with: the status, or RUNNING.
+fn accept_first(slot: u32) -> i32 {
+    let finite = trial_is_finite(slot);
+    accept(slot);
+    return select(NOT_FINITE, RUNNING, finite);
+}
+
+// Accepts or rejects the trial point by its cost, and updates the damping (Nielsen 1999, eqs. 2.20-2.21). A cost may be
+// higher by the share `rise`, where no finishing steps follow. A shortened step may gain less than the rounding of the
+// cost: it is accepted, and the damping stays, as it does at a gain ratio of a half.
+fn judge_by_cost(slot: u32, rise: f32) {
+    let cost = accepted_cost(slot);
+    let next = trial_cost(slot);
+    let promised = abs(state[at(PREDICTED_REDUCTION, slot)]);
+    let hidden = state[at(PREDICTED_REDUCTION, slot)] < 0.0 && promised <= NOISE * cost;
+    let lower = next < cost * (1.0 + rise) || (hidden && next <= cost * (1.0 + NOISE));
+    let accepted = trial_is_finite(slot) && lower;
     let nu = state[at(DAMPING_FACTOR, slot)];
-    state[at(DAMPING, slot)] *= nu;
-    state[at(DAMPING_FACTOR, slot)] = 2.0 * nu;
+    if accepted {
+        let t = 2.0 * select(max((cost - next) / promised, 0.0), 0.5, hidden) - 1.0;
+        state[at(DAMPING, slot)] *= max(1.0 / 3.0, 1.0 - t * t * t);
+        state[at(DAMPING_FACTOR, slot)] = 2.0;
+    } else {
+        state[at(DAMPING, slot)] *= nu;
+        state[at(DAMPING_FACTOR, slot)] = 2.0 * nu;
+    }
+    settle(slot, accepted);
 }
 
 // The ratio of the reductions that two successive steps predict, between BEST_CONTRACTION and 1. The step after the
 // next is expected to gain this share of what the next one gains.
 fn contraction(next: f32, previous: f32) -> f32 {
     return clamp(next / previous, BEST_CONTRACTION, 1.0);
+}
+
+// True if the last two reductions tell how fast a fit converges. The first one, one after a rejection, and that of a
+// rescaled step do not: NaN, or negative.
+fn is_comparable(slot: u32) -> bool {
+    return state[at(PREDICTED_REDUCTION, slot)] > 0.0 && control[cell(REJECTIONS, slot)] == 0 && !rescaled;
+}
+
+// The reduction that the step after the next is expected to gain, where reductions are comparable.
+fn expected_reduction(slot: u32) -> f32 {
+    return reduction * contraction(reduction, state[at(PREDICTED_REDUCTION, slot)]);
+}
+
+// True if the step is shorter than XTOL of the parameters that it moves.
+fn is_short() -> bool {
+    return step_length <= XTOL * step_scale;
+}
+
+// True if the floor of the damping's diagonal is to be released: the damping itself hardly counts, but the floor does,
+// and the fit is about to end or creeps.
+fn is_held_back(slot: u32, about_to_end: bool) -> bool {
+    let creeps = control[cell(ROUNDS, slot)] >= PATIENCE;
+    return step_damping >= UNDAMPED && state[at(DAMPING, slot)] < UNDAMPED && (about_to_end || creeps);
+}
+
+// The status of a fit that has converged by its reduction, by its step, or by both; RUNNING where it has not.
+fn converged(small_reduction: bool, small_step: bool) -> i32 {
+    let one = select(select(RUNNING, XTOL_STATUS, small_step), FTOL_STATUS, small_reduction);
+    return select(one, FTOL_XTOL_STATUS, small_reduction && small_step);
 }
 
 // MINPACK's gtol: the largest cosine between the residual and a free column of the Jacobian; 0 when nothing is free.

@@ -18,10 +18,11 @@ impl<R: Copy> Lanes<R> {
     }
 }
 
-/// Returns `yes` if the condition holds, else `no`, in a form that compilers turn into a select instruction.
+/// Returns `yes` if the condition holds, else `no`, by a select instruction. With an `if`, compilers may branch around
+/// what only one of the two needs, and a loop with a branch is no vector code.
 #[inline(always)]
 pub fn pick<T>(condition: bool, yes: T, no: T) -> T {
-    if condition { yes } else { no }
+    std::hint::select_unpredictable(condition, yes, no)
 }
 
 /// Returns the absolute value of x.

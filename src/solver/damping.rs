@@ -1,30 +1,28 @@
 //! Nielsen's damping (Nielsen 1999, IMM-REP-1999-05, eq. 2.21; Madsen, Nielsen & Tingleff 2004, §3.2).
 
 use super::round::step::equations::relaxation;
+use crate::math::Real;
+use crate::math::lanes::pick;
 
 /// μ multiplies the diagonal of the normal matrix (Marquardt scaling); ν is the factor of the next rejection.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Damping {
-    pub mu: f64,
-    pub nu: f64,
+pub struct Damping<R = f64> {
+    pub mu: R,
+    pub nu: R,
 }
 
-impl Damping {
+impl<R: Real> Damping<R> {
     /// Starts with damping `mu` and the factor ν = 2.
-    pub const fn new(mu: f64) -> Damping {
-        Damping { mu, nu: 2.0 }
+    pub fn new(mu: R) -> Damping<R> {
+        Damping { mu, nu: R::of(2.0) }
     }
 
-    /// Updates the damping after an accepted step: μ ← μ max(⅓, 1 − (2ρ−1)³), ν ← 2, with ρ the gain ratio.
-    pub fn accept(&mut self, gain_ratio: f64) {
-        self.mu *= relaxation(gain_ratio);
-        self.nu = 2.0;
-    }
-
-    /// Updates the damping after a rejected step: μ ← μν, ν ← 2ν.
-    pub fn reject(&mut self) {
-        self.mu *= self.nu;
-        self.nu *= 2.0;
+    /// Returns the damping after a step. If it was accepted, μ ← μ max(⅓, 1 − (2ρ−1)³) and ν ← 2, with ρ the gain
+    /// ratio; else μ ← μν and ν ← 2ν.
+    #[inline(always)]
+    pub fn update(self, is_accepted: bool, gain_ratio: R) -> Damping<R> {
+        let (Damping { mu, nu }, two) = (self, R::of(2.0));
+        Damping { mu: pick(is_accepted, mu * relaxation(gain_ratio), mu * nu), nu: pick(is_accepted, two, two * nu) }
     }
 }
 
@@ -36,18 +34,12 @@ mod tests {
     fn follows_the_sequence_computed_by_hand() {
         // start 0.9; reject, reject: 0.9·2 = 1.8, 1.8·4 = 7.2, ν = 8; accept ρ = 1 (factor ⅓): 2.4, ν = 2;
         // accept ρ = ½ (factor 1): 2.4; accept ρ = ¼ (1 + ⅛): 2.7; reject: 5.4.
-        let mut damping = Damping::new(0.9);
-        let mut seen = Vec::new();
-        damping.reject();
-        seen.push((damping.mu, damping.nu));
-        damping.reject();
-        seen.push((damping.mu, damping.nu));
-        for gain_ratio in [1.0, 0.5, 0.25] {
-            damping.accept(gain_ratio);
-            seen.push((damping.mu, damping.nu));
-        }
-        damping.reject();
-        seen.push((damping.mu, damping.nu));
+        let steps = [(false, 0.0), (false, 0.0), (true, 1.0), (true, 0.5), (true, 0.25), (false, 0.0)];
+        let mut damping = Damping::new(0.9_f64);
+        let seen = steps.map(|(is_accepted, gain_ratio)| {
+            damping = damping.update(is_accepted, gain_ratio);
+            (damping.mu, damping.nu)
+        });
         let expected = [(1.8, 4.0), (7.2, 8.0), (2.4, 2.0), (2.4, 2.0), (2.7, 2.0), (5.4, 4.0)];
         for (s, e) in seen.iter().zip(expected) {
             assert!((s.0 - e.0).abs() < 1e-12 && s.1 == e.1, "{seen:?}");

@@ -40,6 +40,15 @@ pub const PARALLEL: f64 = 0.9;
 pub const LONGEST_STRIDE: f64 = 32.0;
 /// Smallest ratio of two predicted reductions that is believed of the step to come.
 pub const BEST_CONTRACTION: f64 = 1e-3;
+/// The same in small fits that end in f32: nothing is to follow that would make good what luck promised.
+pub const LAST_CONTRACTION: f64 = 0.02;
+/// Small fits: by how many times what all steps to come promise together may exceed what the next one may.
+pub const TOGETHER: f64 = 2.5;
+/// Small fits: a predicted reduction above this share of the one before it does not shrink.
+pub const STAGNATES: f64 = 0.5;
+/// Small fits: a pivot below this share of its diagonal may be wrong by a thousandth of itself, and so may all that is
+/// solved with it.
+pub const RANK: f64 = 1e-12;
 /// Rounds after which the floor of the damping's diagonal is let go in any case: where parameters creep it is in the
 /// way.
 pub const PATIENCE: u32 = 200;

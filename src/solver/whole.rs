@@ -118,8 +118,8 @@ pub struct Whole {
     pub settings: LevenbergMarquardt,
     /// Tolerance relative to the cost: a fit ends when its next step would gain at most `tolerance` × its cost.
     pub tolerance: f64,
-    /// And a limit to that product, for errors that are absolute; infinite without.
-    pub most: f64,
+    /// Cost that a higher one counts as in that product, for errors that are absolute; infinite without.
+    pub largest_cost: f64,
     pub estimator: Estimator,
     pub priors: Vec<GaussianPrior>,
     pub rounding: Rounding,

@@ -60,7 +60,7 @@ fn fit(device: &dyn Device, model: WholeModel, batch: &WholeBatch<'_>) -> Fits {
         ends_in_ones: false,
         settings: LevenbergMarquardt::default().diagonal_floor(0.3).largest_step(10.0),
         tolerance: 1e-9,
-        most: f64::INFINITY,
+        largest_cost: f64::INFINITY,
         estimator: Estimator::LeastSquares,
         priors: Vec::new(),
         rounding: Rounding { points: boundless(), times: 1.0, sums: None },

@@ -8,11 +8,7 @@ use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, absolute, pick};
 use crate::math::triangle::packed_index;
 use crate::solver::round::step::equations::magnitude;
-use crate::solver::thresholds::{LEGS, SOLVE_ATTEMPTS, TRUSTED_STEP};
-
-/// A pivot below this share of its diagonal may be wrong by a thousandth of itself, and so may all that is solved with
-/// it.
-const RANK: f64 = 1e-12;
+use crate::solver::thresholds::{LEGS, RANK, SOLVE_ATTEMPTS, TRUSTED_STEP};
 
 impl<R: Real> Block<R> {
     /// Computes each lane's damped step inside the bounds; raises the damping where the matrix does not factorise.

@@ -15,6 +15,7 @@ use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, pick};
 use crate::math::triangle::{packed_index, packed_length};
 use crate::solver::Status;
+use crate::solver::round::step::decisions::least_reduction;
 use crate::solver::whole::{LaneBlock, LaneGrid, Rounding, SumRounding, Whole, WholeBatch, WholeColumns};
 
 /// Half the distance of two numbers in f32, at 1.
@@ -206,7 +207,7 @@ impl Doubts {
                 moved.0[l] += x[l] * x[l] / variance[l];
             }
         }
-        let (tolerance, most) = (whole.tolerance as f32, whole.most.min(1e30) as f32);
+        let (tolerance, largest_cost) = (whole.tolerance as f32, whole.largest_cost.min(1e30) as f32);
         let (count, points) = (self.parameters.len() as f32, whole.points as f32);
         let (of_sums, largest) = (points.sqrt(), VARIANCE / (ROUNDING * points));
         let [values, bounds] = &self.sums;
@@ -216,7 +217,7 @@ impl Doubts {
             // data are rounded, too, and derivatives about as well as the value
             let of_columns = (2.0 * bound / value + of_sums) * (count * inflation * cost).sqrt();
             let sum = ROUNDING * (2.0 * bound + of_columns + moved.0[l].sqrt());
-            let allowed = SHARE * (tolerance * cost).min(most).sqrt();
+            let allowed = SHARE * least_reduction(tolerance, cost, largest_cost).sqrt();
             let sure = (sum <= allowed) & (inflation <= largest) & (cost > LEAST_COST);
             self.sure.0[l] = pick(sure, 1.0, 0.0);
         }

@@ -1,28 +1,25 @@
 //! A step of every lane: judge the trial point, then choose the next one; what `solver/round/step.rs` does for one
-//! member.
+//! member, by the same decisions (`solver/round/step/decisions.rs`).
+//!
+//! Small fits have neither finishing steps nor a secant term, and so they differ from members in three ways:
+//! - A trial point is accepted, too, if its cost is higher by no more than rounding.
+//! - Where fits converge at a constant rate, all steps to come must promise as little as asked, not the next one alone.
+//! - A step that has converged is taken without an evaluation, if it is to be trusted.
 //!
 //! Loops over lanes read whole arrays, and [`pick`] values that are read already: so they become vector code.
 #![expect(clippy::needless_range_loop, reason = "one index for many arrays")]
 
 use pulp::Simd;
 
-use super::block::{Block, RUNNING, gradient, normal};
+use super::block::{Block, RUNNING, Rounding, gradient, normal};
 use super::few::Promises;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, absolute, pick};
-use crate::solver::round::step::equations::{contraction, relaxation, shortened_reduction};
-use crate::solver::thresholds::{BEST_CONTRACTION, PATIENCE};
+use crate::solver::round::step::decisions::{Outlook, Trial, converged, least_reduction};
+use crate::solver::round::step::equations::shortened_reduction;
+use crate::solver::thresholds::{BEST_CONTRACTION, LAST_CONTRACTION, PATIENCE, STAGNATES, TOGETHER};
 use crate::solver::whole::Whole;
-use crate::solver::{Interval, Status};
-
-/// [`BEST_CONTRACTION`] where nothing is to follow that would make good what luck promised: fits that end in f32.
-const LAST_CONTRACTION: f64 = 0.02;
-
-/// By how many times what all steps to come promise together may exceed what the next one may.
-const TOGETHER: f64 = 2.5;
-
-/// A promise above this share of the one before it does not shrink.
-const SHRINKS: f64 = 0.5;
+use crate::solver::{Damping, Interval, Status};
 
 /// Returns `new` if the condition holds, else `old`, plus 0, which makes of −0 a 0. Without the sum, compilers turn a
 /// store of the result into a masked store, which is slow on AMD's processors.
@@ -46,26 +43,31 @@ impl<R: Real> Block<R> {
             let diagonal = &self.trial_sums[normal(p, p)].0;
             (0..LANES).for_each(|l| finite.0[l] += diagonal[l]);
         }
-        let (noise, two) = (R::of(1.0 + Self::rounding().cost), R::of(2.0));
+        let rounding = R::of(Self::rounding().cost);
         let running = R::of(RUNNING);
         let (cost, trial) = (&self.sums[0].0, &self.trial_sums[0].0);
         let (mut accept, mut all) = (Lanes::splat(R::ZERO), true);
         for l in 0..LANES {
-            let (cost, trial, mu, nu, status) = (cost[l], trial[l], self.mu.0[l], self.nu.0[l], self.status.0[l]);
-            let (rounds, rejections) = (self.rounds.0[l], self.rejections.0[l]);
-            // false of NaN and of infinities
-            let valid = finite.0[l] * R::ZERO == R::ZERO;
-            let first = rounds == R::ZERO;
-            let accepted = first | (valid & (trial <= cost * noise));
-            let gain_ratio = ((cost - trial) / absolute(self.promise.0[l])).maximum(R::ZERO);
-            let relaxed = pick(first, mu, mu * relaxation(gain_ratio));
+            let (promise, rounds, rejections) = (self.promise.0[l], self.rounds.0[l], self.rejections.0[l]);
+            let (damping, status) = (Damping { mu: self.mu.0[l], nu: self.nu.0[l] }, self.status.0[l]);
+            let trial = Trial {
+                cost: cost[l],
+                trial_cost: trial[l],
+                promised: absolute(promise),
+                is_rescaled: promise < R::ZERO,
+                // false of NaN and of infinities
+                is_finite: finite.0[l] * R::ZERO == R::ZERO,
+                is_first: rounds == R::ZERO,
+            };
+            // there are no finishing steps
+            let (accepted, damping) = trial.judge(damping, rounding, rounding);
             accept.0[l] = pick(accepted, R::ONE, R::ZERO);
             all &= accepted;
-            self.mu.0[l] = pick(accepted, relaxed, mu * nu);
-            self.nu.0[l] = pick(accepted, two, two * nu);
+            (self.mu.0[l], self.nu.0[l]) = (damping.mu, damping.nu);
             self.rejections.0[l] = pick(accepted, R::ZERO, rejections + R::ONE);
             self.rounds.0[l] = rounds + R::ONE;
-            self.status.0[l] = renew((status == running) & first & !valid, code(Status::NotFinite), status);
+            let fails = (status == running) & trial.is_first & !trial.is_finite;
+            self.status.0[l] = renew(fails, code(Status::NotFinite), status);
         }
         if all {
             // the trial's places are written anew before they are read
@@ -86,72 +88,51 @@ impl<R: Real> Block<R> {
     /// Computes each lane's next step and trial point, or sets the status of a fit that ends.
     #[inline(always)]
     pub fn choose<S: Simd>(&mut self, simd: S, whole: &Whole) {
-        let settings = &whole.settings;
         self.set_free();
-        let flat = self.is_flat(settings.gtol);
+        let flat = self.is_flat(whole.settings.gtol);
         self.solve(simd);
         // of the whole step: a shortened one never counts as small
         let Promises { gain, loss, length, size } = self.promises(simd);
-        self.shorten(settings.largest_step);
-        let rounding = Self::rounding();
-        let xtol = settings.xtol.max(rounding.step);
-        let (tolerance, xtol) = (R::of(whole.tolerance), R::of(xtol * xtol));
-        let (least, most_reduction) = (R::of(rounding.reduction), R::of(whole.most.min(1e30)));
-        let continued = !self.ends;
-        let best = R::of(if self.ends && size_of::<R>() == 4 { LAST_CONTRACTION } else { BEST_CONTRACTION });
-        // reweighted least squares converge at a constant rate, others where the noise is as large as the model: all
-        // steps to come count, not the next one alone
-        let together = R::of(match (whole.estimator.is_least_squares(), continued) {
-            (true, true) => 1e30,
-            (true, false) => TOGETHER,
-            (false, _) => 1.0,
-        });
+        self.shorten(whole.settings.largest_step);
+        let limits = Limits::new(whole, self.ends, Self::rounding());
+        let (running, most_rounds) = (R::of(RUNNING), R::of(whole.settings.max_rounds.into()));
+        let most_rejections = R::of(whole.settings.max_rejections.into());
         let trusts = whole.estimator.trusts_last_step();
-        let (undamped, running) = (R::of(rounding.undamped), R::of(RUNNING));
-        let patience = R::of(PATIENCE.into());
-        let (most, stalled) = (R::of(settings.max_rounds.into()), R::of(settings.max_rejections.into()));
         let cost = &self.sums[0].0;
         let mut arrived = Lanes::splat(R::ZERO);
         for l in 0..LANES {
-            let (gain, loss, share) = (gain.0[l], loss.0[l], self.share.0[l]);
-            let (new, previous, rejections) = (gain - loss, self.promise.0[l], self.rejections.0[l]);
-            // the first promise, one after a rejection, and that of a shortened step tell nothing about the next
-            let full = share == R::ONE;
-            let known = (previous > R::ZERO) & (rejections == R::ZERO) & full;
-            let contraction = contraction(new, previous, best);
-            let remaining = pick(known & trusts, new * contraction, new);
-            let settled = self.settled.0[l] > R::ZERO;
-            let root = contraction.root();
-            let beyond = (R::ONE - root) * (R::ONE - root);
-            let limit = (tolerance * cost[l]).minimum(most_reduction);
-            let near = remaining <= pick(known, limit * R::ONE.minimum(together * beyond), limit);
-            self.slow.0[l] = pick(near, R::ZERO, R::ONE);
-            // a step that is not to be trusted is evaluated, unless what it promises is too little to take it at all
-            let trusted = self.trusted.0[l] > R::ZERO;
-            let near = near & (trusted | (new <= limit));
-            // what no longer shrinks is rounding
-            let still = continued | !known | (new > R::of(SHRINKS) * previous);
-            let small_reduction = near | (still & (remaining <= least * cost[l]));
-            let small_step = length.0[l] <= xtol * size.0[l];
+            let (gain, loss, share, rounds) = (gain.0[l], loss.0[l], self.share.0[l], self.rounds.0[l]);
+            let (mu, rejections, old) = (self.mu.0[l], self.rejections.0[l], self.status.0[l]);
+            let outlook = Outlook {
+                reduction: gain - loss,
+                previous: self.promise.0[l],
+                was_rejected: rejections > R::ZERO,
+                is_rescaled: share < R::ONE,
+                is_undamped: self.settled.0[l] > R::ZERO,
+                length_squared: length.0[l],
+                scale_squared: size.0[l],
+            };
+            let is_trusted = self.trusted.0[l] > R::ZERO;
+            let near = limits.judge(outlook, cost[l], is_trusted);
+            self.slow.0[l] = pick(near.is_slow, R::ONE, R::ZERO);
             // what the floor held back is to move, too
-            let creeps = self.rounds.0[l] >= patience;
-            let release = !settled & (self.mu.0[l] < undamped) & (small_reduction | small_step | creeps);
-            self.floor.0[l] = renew(release, R::ZERO, self.floor.0[l]);
-            let (small_reduction, small_step) = (settled & small_reduction, settled & small_step);
-            let mut status = pick(self.rounds.0[l] >= most, code(Status::MaxRounds), running);
-            status = pick(rejections > stalled, code(Status::Stalled), status);
-            status = pick(small_step, code(Status::Xtol), status);
-            status = pick(small_reduction, code(Status::Ftol), status);
-            status = pick(small_reduction & small_step, code(Status::FtolXtol), status);
-            let singular = self.factors.positive.0[l] == R::ZERO;
-            status = pick(singular, code(Status::Singular), status);
-            let flat = flat.0[l] > R::ZERO;
-            status = pick(flat, code(Status::Gtol), status);
-            let old = self.status.0[l];
-            let arrives = trusts & trusted & (old == running) & (small_reduction | small_step) & !singular & !flat;
-            arrived.0[l] = pick(arrives, R::ONE, R::ZERO);
+            let ends_or_creeps = near.small_reduction | near.small_step | (rounds >= limits.patience);
+            let is_held_back = outlook.is_held_back(mu, limits.undamped, ends_or_creeps);
+            self.floor.0[l] = renew(is_held_back, R::ZERO, self.floor.0[l]);
+            // the status, the last reason first
+            let small_reduction = outlook.is_undamped & near.small_reduction;
+            let small_step = outlook.is_undamped & near.small_step;
+            let mut status = pick(rounds >= most_rounds, code(Status::MaxRounds), running);
+            status = pick(rejections > most_rejections, code(Status::Stalled), status);
+            status = converged(small_reduction, small_step, status, code);
+            let (is_singular, is_flat) = (self.factors.positive.0[l] == R::ZERO, flat.0[l] > R::ZERO);
+            status = pick(is_singular, code(Status::Singular), status);
+            status = pick(is_flat, code(Status::Gtol), status);
+            let has_converged = (small_reduction | small_step) & !is_singular & !is_flat;
+            arrived.0[l] = pick(trusts & is_trusted & has_converged & (old == running), R::ONE, R::ZERO);
             self.status.0[l] = renew(old == running, status, old);
-            self.promise.0[l] = pick(full, new, -shortened_reduction(gain, loss, share));
+            let shortened = shortened_reduction(gain, loss, share);
+            self.promise.0[l] = pick(outlook.is_rescaled, -shortened, outlook.reduction);
         }
         self.advance(&arrived);
     }
@@ -242,5 +223,78 @@ impl<R: Real> Block<R> {
             }
         }
         all
+    }
+}
+
+/// Limits at which small fits end, the same for all lanes of a block.
+#[derive(Clone, Copy)]
+struct Limits<R> {
+    tolerance: R,
+    largest_cost: R,
+    /// Least share of a cost that can be told from its rounding.
+    rounding: R,
+    xtol: R,
+    undamped: R,
+    patience: R,
+    best_contraction: R,
+    /// By how many times what all steps to come promise together may exceed what the next one may.
+    together: R,
+    trusts: bool,
+    /// Another precision continues the fits.
+    is_continued: bool,
+}
+
+/// How near a fit is to its end.
+struct Nearness {
+    small_reduction: bool,
+    small_step: bool,
+    /// What steps to come promise is more than asked.
+    is_slow: bool,
+}
+
+impl<R: Real> Limits<R> {
+    /// Derives the limits from the settings and the rounding of the precision R, in which fits end if `ends`.
+    #[inline(always)]
+    fn new(whole: &Whole, ends: bool, rounding: &Rounding) -> Limits<R> {
+        // reweighted least squares converge at a constant rate, others where the noise is as large as the model: all
+        // steps to come count, not the next one alone
+        let together = match (whole.estimator.is_least_squares(), ends) {
+            (true, false) => 1e30,
+            (true, true) => TOGETHER,
+            (false, _) => 1.0,
+        };
+        Limits {
+            tolerance: R::of(whole.tolerance),
+            largest_cost: R::of(whole.largest_cost.min(1e30)),
+            rounding: R::of(rounding.reduction),
+            xtol: R::of(whole.settings.xtol.max(rounding.step)),
+            undamped: R::of(rounding.undamped),
+            patience: R::of(PATIENCE.into()),
+            best_contraction: R::of(if ends && size_of::<R>() == 4 { LAST_CONTRACTION } else { BEST_CONTRACTION }),
+            together: R::of(together),
+            trusts: whole.estimator.trusts_last_step(),
+            is_continued: !ends,
+        }
+    }
+
+    /// Judges by a solved step whether its fit has converged, leaving its damping aside.
+    #[inline(always)]
+    fn judge(self, outlook: Outlook<R>, cost: R, is_trusted: bool) -> Nearness {
+        let (new, is_comparable) = (outlook.reduction, outlook.is_comparable());
+        let contraction = outlook.contraction(self.best_contraction);
+        let remaining = pick(is_comparable & self.trusts, new * contraction, new);
+        let root = contraction.root();
+        let beyond = (R::ONE - root) * (R::ONE - root);
+        let limit = least_reduction(self.tolerance, cost, self.largest_cost);
+        let is_near = remaining <= pick(is_comparable, limit * R::ONE.minimum(self.together * beyond), limit);
+        // a step that is not to be trusted is evaluated, unless what it promises is too little to take it at all
+        let ends = is_near & (is_trusted | (new <= limit));
+        // what no longer shrinks is rounding
+        let stagnates = self.is_continued | !is_comparable | (new > R::of(STAGNATES) * outlook.previous);
+        Nearness {
+            small_reduction: ends | (stagnates & (remaining <= self.rounding * cost)),
+            small_step: outlook.is_short(self.xtol),
+            is_slow: !is_near,
+        }
     }
 }

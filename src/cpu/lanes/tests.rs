@@ -164,7 +164,7 @@ fn whole(parameters: usize) -> Whole {
         ends_in_ones: false,
         settings: SETTINGS,
         tolerance: SETTINGS.ftol,
-        most: f64::INFINITY,
+        largest_cost: f64::INFINITY,
         estimator: Estimator::LeastSquares,
         priors: Vec::new(),
         rounding: Rounding { points: Arc::new(|_| {}), times: 0.0, sums: None },

@@ -114,10 +114,10 @@ impl<'a> Passage<'a> {
     /// Describes fits of a model to the device that makes them: sizes, settings, tolerances and priors.
     fn whole(&self, capacity: usize, model: WholeModel) -> Whole {
         // a squared step in units of the errors is its predicted reduction over χ² / dof, or over 1
-        let (tolerance, most) = match (self.exact, self.fitter.is_scaled()) {
+        let (tolerance, largest_cost) = match (self.exact, self.fitter.is_scaled()) {
             (true, _) => (self.settings.ftol * self.finest(), f64::INFINITY),
             (false, true) => (ACCURACY * ACCURACY / self.points as f64, f64::INFINITY),
-            (false, false) => (ACCURACY * ACCURACY / self.points as f64, ACCURACY * ACCURACY),
+            (false, false) => (ACCURACY * ACCURACY / self.points as f64, self.points as f64),
         };
         let gaussian = |(parameter, prior): (usize, &Option<Prior>)| {
             prior.map(|prior| GaussianPrior { parameter, mean: prior.mean, weight: 1.0 / prior.sigma })
@@ -134,7 +134,7 @@ impl<'a> Passage<'a> {
             ends_in_ones: self.formula.ends_in_ones(),
             settings: self.settings,
             tolerance,
-            most,
+            largest_cost,
             estimator: self.fitter.estimator,
             priors: self.fitter.priors.iter().enumerate().filter_map(gaussian).collect(),
             rounding: self.formula.rounding(is_held_by_f32),

@@ -21,6 +21,7 @@
 //!   it is cut. What the floor of the diagonal held back is released before a fit may end.
 
 mod damped;
+pub mod decisions;
 pub mod equations;
 mod faces;
 mod secant;
@@ -36,7 +37,7 @@ use crate::solver::thresholds::{
 };
 use crate::solver::{Bounds, LevenbergMarquardt, Status};
 use damped::{Step, is_free, longest_factor, solve};
-use equations::contraction;
+use decisions::{Trial, converged, least_reduction};
 use secant::{secant, turns_back};
 
 /// Rules by which a member's trial points are judged and chosen.
@@ -53,13 +54,6 @@ pub struct Rules<'a> {
     pub trusts_last_step: bool,
 }
 
-impl Rules<'_> {
-    /// Returns the predicted reduction at which a cost has converged.
-    fn least_reduction(&self, cost: f64) -> f64 {
-        self.settings.ftol * cost.min(self.largest_cost)
-    }
-}
-
 /// Judges the member's evaluated trial point, then sets its next trial point, or its status where the fit ends.
 pub fn step(member: &mut Member, rules: &Rules<'_>) {
     member.rounds += 1;
@@ -74,44 +68,36 @@ pub fn step(member: &mut Member, rules: &Rules<'_>) {
 }
 
 /// Accepts or rejects the evaluated trial point and updates the damping; returns the final status if the fit ends.
-/// (Nielsen 1999, eqs. 2.20–2.21)
-///
-/// With F and F₊ the costs at the accepted and the trial point and ΔF̂ the reduction that the step promised, the gain
-/// ratio is ρ = (F − F₊) / ΔF̂. A trial point with F₊ ≥ F, or whose sums are not finite, is rejected. Returns the final
-/// status if the member is finished.
 fn judge_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> {
-    let valid = member.trial_sums.is_finite();
-    // 1. The first point has no predecessor to be compared with.
-    if member.rounds == 1 {
-        member.accept();
-        return (!valid).then_some(Status::NotFinite);
-    }
-    // 2. Near the minimum rounding hides the gain, so that finishing steps follow a rule of their own.
+    // 1. Near the minimum rounding hides the gain, so that finishing steps follow a rule of their own.
     match member.phase {
         Phase::Finishing => return judge_finishing_step(member, rules.bounds),
         Phase::Striding => return judge_stride(member, rules.cost_error),
         Phase::Searching | Phase::Released => {}
     }
-    // 3. Far from the minimum a shortened step may gain less than the rounding error of the cost. It is accepted, and
-    //    the damping stays, because its gain ratio is meaningless.
-    let (cost, trial) = (member.sums.cost(), member.trial_sums.cost());
-    let rounding = rules.cost_error * cost;
-    let gain_is_hidden = matches!(member.promise, Promise::Rescaled(reduction) if reduction <= rounding);
-    if valid && gain_is_hidden && trial <= cost * (1.0 + rules.cost_error) {
-        member.rejections = 0;
-        member.accept();
-        return None;
-    }
-    // 4. The usual rule.
-    if valid && trial < cost {
-        member.damping.accept((cost - trial) / member.promise.reduction());
+    // 2. The usual rule.
+    let trial = Trial {
+        cost: member.sums.cost(),
+        trial_cost: member.trial_sums.cost(),
+        promised: member.promise.reduction(),
+        is_rescaled: matches!(member.promise, Promise::Rescaled(_)),
+        is_finite: member.trial_sums.is_finite(),
+        is_first: member.rounds == 1,
+    };
+    let (is_accepted, damping) = trial.judge(member.damping, rules.cost_error, 0.0);
+    member.damping = damping;
+    settle(member, is_accepted);
+    (trial.is_first && !trial.is_finite).then_some(Status::NotFinite)
+}
+
+/// Makes the trial point the accepted one, or counts it as rejected.
+fn settle(member: &mut Member, is_accepted: bool) {
+    if is_accepted {
         member.rejections = 0;
         member.accept();
     } else {
-        member.damping.reject();
         member.rejections += 1;
     }
-    None
 }
 
 /// Accepts a finishing step, counts it as rejected if it went beyond the minimum, or ends the fit if the cost rose.
@@ -119,12 +105,7 @@ fn judge_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> {
 fn judge_finishing_step(member: &mut Member, bounds: Bounds<'_>) -> Option<Status> {
     let valid = member.trial_sums.is_finite();
     if valid && member.trial_sums.cost() <= member.sums.cost() * FINISHING_RISE {
-        if turns_back(member) {
-            member.rejections += 1;
-        } else {
-            member.rejections = 0;
-            member.accept();
-        }
+        settle(member, !turns_back(member));
         return None;
     }
     // where data are met to their last digit, rounding makes a finite cost rise, and the cosine says nothing
@@ -136,12 +117,7 @@ fn judge_finishing_step(member: &mut Member, bounds: Bounds<'_>) -> Option<Statu
 /// beyond the minimum.
 fn judge_stride(member: &mut Member, cost_error: f64) -> Option<Status> {
     let is_low = member.trial_sums.cost() <= member.sums.cost() * (1.0 + cost_error);
-    if member.trial_sums.is_finite() && is_low && !turns_back(member) {
-        member.rejections = 0;
-        member.accept();
-    } else {
-        member.rejections += 1;
-    }
+    settle(member, member.trial_sums.is_finite() && is_low && !turns_back(member));
     None
 }
 
@@ -166,16 +142,16 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
     let Some(mut next) = solve(member, &secant, rules) else { return Some(Status::Singular) };
     let cost = member.sums.cost();
     // 2. Where little is left to gain, parameters that the damping's floor has held back are to move, too.
-    let held_back = member.damping.mu < UNDAMPED && next.damping >= UNDAMPED;
-    let creeps = member.rounds >= PATIENCE;
-    let gains_little = next.is_small(settings, settings.ftol.max(cost_error), cost);
-    if member.phase == Phase::Searching && held_back && (gains_little || creeps) {
+    let outlook = next.outlook(member);
+    let gains_little = outlook.reduction <= settings.ftol.max(cost_error) * cost;
+    let ends_or_creeps = gains_little || outlook.is_short(settings.xtol) || member.rounds >= PATIENCE;
+    if member.phase == Phase::Searching && outlook.is_held_back(member.damping.mu, UNDAMPED, ends_or_creeps) {
         member.phase = Phase::Released;
         let Some(step) = solve(member, &secant, rules) else { return Some(Status::Singular) };
         next = step;
     }
     // 3. The cost no longer says anything: too small a reduction, or rejected until next to none or no step is left.
-    let undamped = next.damping < UNDAMPED;
+    let undamped = next.outlook(member).is_undamped;
     let futile = !next.is_rescaled && member.rejections > 0;
     let small = (undamped || futile) && next.predicted_reduction <= cost_error * cost;
     if matches!(member.phase, Phase::Finishing | Phase::Striding) {
@@ -189,35 +165,25 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
         next = step;
     }
     // 4. Convergence, judged by the whole step.
-    if let Some(status) = converged(&next, rules, undamped, cost) {
+    let outlook = next.outlook(member);
+    let least_reduction = least_reduction(settings.ftol, cost, rules.largest_cost);
+    let small_reduction = undamped && outlook.reduction <= least_reduction;
+    if let Some(status) = converged(small_reduction, undamped && outlook.is_short(settings.xtol), None, Some) {
         return Some(status);
     }
     // 5. The trial point. A penalty would take its unknown share of the promise, what bends the cost changes from step
     //    to step, and the promise of a step with other free parameters says nothing about this one.
     let bent = secant.iter().any(|s| *s != 0.0) || changed_face;
     let is_near = cost / TRUSTED_COST <= rules.largest_cost && member.finishing_steps <= TRUSTED_STEPS;
-    let plain = member.sums.penalty == 0.0 && member.rejections == 0 && !next.is_rescaled && !bent;
-    let last = trusts_last_step && is_near && undamped && plain && is_last(member, &next, rules.least_reduction(cost));
+    let is_plain = member.sums.penalty == 0.0 && !bent && outlook.is_comparable();
+    let expected_reduction = outlook.reduction * outlook.contraction(BEST_CONTRACTION);
+    let last = trusts_last_step && is_near && undamped && is_plain && expected_reduction <= least_reduction;
     member.promise = next.promise();
     match (set_trial(member, &next, bounds), last) {
         (false, _) if next.is_rescaled => Some(Status::Stalled),
         (false, _) => Some(Status::Xtol),
         (true, true) => Some(take_last(member)),
         (true, false) => None,
-    }
-}
-
-/// Returns the final status if an undamped step gains at most the least reduction or is as short as `xtol` allows;
-/// else `None`.
-fn converged(next: &Step, rules: &Rules<'_>, undamped: bool, cost: f64) -> Option<Status> {
-    let xtol = rules.settings.xtol;
-    let small_reduction = undamped && next.predicted_reduction <= rules.least_reduction(cost);
-    let small_step = undamped && next.length <= xtol * (next.scale + xtol);
-    match (small_reduction, small_step) {
-        (true, true) => Some(Status::FtolXtol),
-        (true, false) => Some(Status::Ftol),
-        (false, true) => Some(Status::Xtol),
-        (false, false) => None,
     }
 }
 
@@ -284,14 +250,6 @@ fn changed_face(member: &Member, bounds: Bounds<'_>) -> bool {
     let ends = member.parameters.iter().zip(&member.trial).enumerate();
     let mut moved = ends.filter(|(_, (x, before))| x != before);
     moved.any(|(p, (x, before))| gap(*x, p).min(gap(*before, p)) <= AT_FACE * (x - before).abs())
-}
-
-/// Returns whether the step after `next` is expected to gain at most `small`. Predicted reductions shrink by about the
-/// same ratio from step to step. Of the first step, and after a shortened one, nothing is known.
-fn is_last(member: &Member, next: &Step, small: f64) -> bool {
-    member.promise.of_whole_step().is_some_and(|previous| {
-        next.predicted_reduction * contraction(next.predicted_reduction, previous, BEST_CONTRACTION) <= small
-    })
 }
 
 /// Accepts the last step without evaluating it, cost and gradient by the quadratic model; returns `Status::Ftol`.

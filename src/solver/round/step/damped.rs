@@ -2,13 +2,14 @@
 //! s sᵀ of `secant.rs`. f64. Twin of `shaders/shared/box.wgsl`.
 
 use super::Rules;
+use super::decisions::Outlook;
 use super::equations::{magnitude, shortened_reduction};
 use super::faces::Way;
 use super::system::System;
 use crate::math::triangle::packed_index;
+use crate::solver::Bounds;
 use crate::solver::member::{Member, Phase, Promise};
-use crate::solver::thresholds::{LEGS, SOLVE_ATTEMPTS};
-use crate::solver::{Bounds, LevenbergMarquardt};
+use crate::solver::thresholds::{LEGS, SOLVE_ATTEMPTS, UNDAMPED};
 
 /// A step from the accepted point and what it promises. Convergence is judged by the step as it was solved for, or
 /// lengthened, its trial by what it promises after it was shortened.
@@ -21,17 +22,25 @@ pub struct Step {
     /// before.
     pub predicted_reduction: f64,
     pub taken_reduction: f64,
-    /// ‖√diag(A) δ‖, before, and ‖√diag(A) θ‖ over the parameters that moved.
-    pub length: f64,
-    pub scale: f64,
+    /// ‖√diag(A) δ‖², before, and ‖√diag(A) θ‖² over the parameters that moved.
+    pub length_squared: f64,
+    pub scale_squared: f64,
     /// The largest share of its own diagonal by which a free parameter is damped: μ, or more by the floor.
     pub damping: f64,
 }
 
 impl Step {
-    /// Returns whether the step is predicted to gain at most `share` of the cost, or is shorter than `xtol` allows.
-    pub fn is_small(&self, settings: &LevenbergMarquardt, share: f64, cost: f64) -> bool {
-        self.predicted_reduction <= share * cost || self.length <= settings.xtol * (self.scale + settings.xtol)
+    /// Returns what the step says about the end of the member's fit.
+    pub fn outlook(&self, member: &Member) -> Outlook<f64> {
+        Outlook {
+            reduction: self.predicted_reduction,
+            previous: member.promise.of_whole_step().unwrap_or(0.0),
+            was_rejected: member.rejections > 0,
+            is_rescaled: self.is_rescaled,
+            is_undamped: self.damping < UNDAMPED,
+            length_squared: self.length_squared,
+            scale_squared: self.scale_squared,
+        }
     }
 
     /// Multiplies the step by a factor above 1, and by `longest` at most, so that its promise says nothing about the
@@ -39,7 +48,7 @@ impl Step {
     pub fn lengthen(&mut self, factor: f64, longest: f64) {
         self.delta.iter_mut().for_each(|delta| *delta *= factor.min(longest));
         self.predicted_reduction *= factor * factor;
-        self.length *= factor;
+        self.length_squared *= factor * factor;
         self.is_rescaled = true;
     }
 
@@ -104,7 +113,7 @@ pub fn longest_factor(member: &Member, most: f64, delta: &[f64]) -> f64 {
 /// predictions.
 fn take(member: &Member, secant: &[f64], mut delta: Vec<f64>, most: f64, damping: f64) -> Step {
     let normal = &member.sums.normal_matrix;
-    let (mut linear, mut quadratic, mut length, mut scale) = (0.0, 0.0, 0.0, 0.0);
+    let (mut linear, mut quadratic, mut length_squared, mut scale_squared) = (0.0, 0.0, 0.0, 0.0);
     for p in 0..delta.len() {
         linear += member.sums.gradient[p] * delta[p];
         for q in 0..delta.len() {
@@ -112,8 +121,8 @@ fn take(member: &Member, secant: &[f64], mut delta: Vec<f64>, most: f64, damping
         }
         if delta[p] != 0.0 {
             let diagonal = normal[packed_index(p, p)];
-            length += diagonal * delta[p] * delta[p];
-            scale += diagonal * member.parameters[p] * member.parameters[p];
+            length_squared += diagonal * delta[p] * delta[p];
+            scale_squared += diagonal * member.parameters[p] * member.parameters[p];
         }
     }
     let share = longest_factor(member, most, &delta).min(1.0);
@@ -123,8 +132,8 @@ fn take(member: &Member, secant: &[f64], mut delta: Vec<f64>, most: f64, damping
         is_rescaled: share < 1.0,
         predicted_reduction: 2.0 * linear - quadratic,
         taken_reduction: shortened_reduction(2.0 * linear, quadratic, share),
-        length: length.sqrt(),
-        scale: scale.sqrt(),
+        length_squared,
+        scale_squared,
         damping,
     }
 }

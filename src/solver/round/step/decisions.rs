@@ -1,0 +1,110 @@
+//! Decisions of a damped step, for one number, as the equations are (`equations.rs`): whether a trial point is accepted,
+//! and what a solved step says about the end of its fit. The step of a member (`step.rs`) and the steps of small fits,
+//! many side by side (`cpu/lanes/step.rs`), decide by them. None has a branch. Their twins are in
+//! `shaders/shared/judge.wgsl`.
+
+use super::equations::contraction;
+use crate::math::Real;
+use crate::math::lanes::pick;
+use crate::solver::{Damping, Status};
+
+/// An evaluated trial point, beside the accepted point that it is to replace.
+#[derive(Clone, Copy)]
+pub struct Trial<R> {
+    /// Cost at the accepted point.
+    pub cost: R,
+    pub trial_cost: R,
+    /// Reduction that the step predicted.
+    pub promised: R,
+    /// The step was shortened or lengthened.
+    pub is_rescaled: bool,
+    /// The trial point's sums are finite.
+    pub is_finite: bool,
+    /// There is no accepted point yet.
+    pub is_first: bool,
+}
+
+impl<R: Real> Trial<R> {
+    /// Accepts or rejects the trial point by its cost; returns whether it is accepted, and the damping of the next step
+    /// (Nielsen 1999, eqs. 2.20–2.21).
+    ///
+    /// With F and F₊ the costs at the accepted and the trial point and ΔF̂ the reduction that the step promised, the
+    /// gain ratio is ρ = (F − F₊) / ΔF̂. A trial point is rejected if F₊ ≥ F, or if its sums are not finite. The
+    /// exceptions:
+    /// - The first point has no predecessor to be compared with. It is accepted, whatever it is.
+    /// - Far from the minimum a shortened step may gain less than `cost_error`, the relative rounding error of a cost.
+    ///   It is accepted, and the damping stays, because its gain ratio is meaningless.
+    /// - `rise`: share of F by which F₊ may be higher. Fits without finishing steps allow for rounding here.
+    #[inline(always)]
+    pub fn judge(self, damping: Damping<R>, cost_error: R, rise: R) -> (bool, Damping<R>) {
+        let Trial { cost, trial_cost, promised, .. } = self;
+        let is_hidden = self.is_rescaled & (promised <= cost_error * cost);
+        let is_lower =
+            (trial_cost < cost * (R::ONE + rise)) | (is_hidden & (trial_cost <= cost * (R::ONE + cost_error)));
+        let is_accepted = self.is_first | (self.is_finite & is_lower);
+        let gain_ratio = ((cost - trial_cost) / promised).maximum(R::ZERO);
+        let is_meaningless = self.is_first | is_hidden;
+        (is_accepted, damping.update(is_accepted, pick(is_meaningless, R::of(0.5), gain_ratio)))
+    }
+}
+
+/// What a solved step says about the end of its fit.
+#[derive(Clone, Copy)]
+pub struct Outlook<R> {
+    /// Reduction predicted for the step as it was solved for.
+    pub reduction: R,
+    /// Reduction predicted for the step before it; not above 0, or NaN, where there was none or it was rescaled.
+    pub previous: R,
+    /// The last trial point was rejected.
+    pub was_rejected: bool,
+    /// The step is shorter or longer than it was solved for.
+    pub is_rescaled: bool,
+    /// No free parameter is damped so much that the prediction says little about the minimum.
+    pub is_undamped: bool,
+    /// ‖√diag(A) δ‖² of the whole step, and ‖√diag(A) θ‖² over the parameters that it moves.
+    pub length_squared: R,
+    pub scale_squared: R,
+}
+
+impl<R: Real> Outlook<R> {
+    /// Returns whether the last two reductions tell how fast a fit converges. The first one, one after a rejection, and
+    /// that of a rescaled step do not.
+    #[inline(always)]
+    pub fn is_comparable(&self) -> bool {
+        (self.previous > R::ZERO) & !self.was_rejected & !self.is_rescaled
+    }
+
+    /// Returns by which ratio predicted reductions shrink, between `best` and 1, from two that are comparable.
+    #[inline(always)]
+    pub fn contraction(&self, best: R) -> R {
+        contraction(self.reduction, self.previous, best)
+    }
+
+    /// Returns whether the step is shorter than `xtol` of the parameters that it moves.
+    #[inline(always)]
+    pub fn is_short(&self, xtol: R) -> bool {
+        self.length_squared <= xtol * xtol * self.scale_squared
+    }
+
+    /// Returns whether the floor of the damping's diagonal is to be released: `mu` itself hardly damps, less than
+    /// `undamped`, but the floor does, and the fit is about to end or creeps.
+    #[inline(always)]
+    pub fn is_held_back(&self, mu: R, undamped: R, ends_or_creeps: bool) -> bool {
+        !self.is_undamped & (mu < undamped) & ends_or_creeps
+    }
+}
+
+/// Returns the predicted reduction at which a cost has converged: a share of it, or of `largest_cost` where it is
+/// higher.
+#[inline(always)]
+pub fn least_reduction<R: Real>(tolerance: R, cost: R, largest_cost: R) -> R {
+    tolerance * cost.minimum(largest_cost)
+}
+
+/// Returns the status of a fit that has converged by its reduction, by its step, or by both, as `of` writes it;
+/// `otherwise` where it has not converged.
+#[inline(always)]
+pub fn converged<T>(small_reduction: bool, small_step: bool, otherwise: T, of: impl Fn(Status) -> T) -> T {
+    let one = pick(small_reduction, of(Status::Ftol), pick(small_step, of(Status::Xtol), otherwise));
+    pick(small_reduction & small_step, of(Status::FtolXtol), one)
+}
