@@ -55,6 +55,19 @@ impl Round {
         drop(pass);
         encoder
     }
+
+    /// Returns commands that run the first kernel that moves members, for `members` of them.
+    #[cfg(test)]
+    pub fn record_step(&self, context: &Context, members: u32) -> wgpu::CommandEncoder {
+        let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        let Pipeline { pipeline, bind_group, dispatch } = &self.moves[0];
+        pass.set_pipeline(pipeline);
+        pass.set_bind_group(0, bind_group, &[]);
+        pass.dispatch_workgroups(dispatch.x(members as usize), dispatch.y, dispatch.z);
+        drop(pass);
+        encoder
+    }
 }
 
 /// Records kernels that read their numbers of workgroups from the buffer of arguments when they run.

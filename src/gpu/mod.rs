@@ -31,6 +31,8 @@ mod simplex_tests;
 mod stages;
 mod step_constants;
 #[cfg(test)]
+mod step_tests;
+#[cfg(test)]
 mod tests;
 mod timing;
 mod trusted;

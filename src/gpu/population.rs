@@ -228,6 +228,22 @@ impl GpuPopulation {
         self.submit_and_read(commands, &self.buffers.state, self.entry.state.len()).await
     }
 
+    /// Runs `step` alone on a full population, each member with a spectrum of its own, in this state and with these
+    /// limits; returns the state and the control that it leaves.
+    #[cfg(test)]
+    pub async fn run_step(&self, state: &[u32], control: &[i32], limits: &[f32]) -> Result<(Vec<u32>, Vec<i32>)> {
+        let count = self.layout.capacity as u32;
+        let members: Vec<u32> = [count, count].into_iter().chain(0..count).chain(0..count).collect();
+        self.write(&self.buffers.state, state);
+        self.write(&self.buffers.control, control);
+        self.write(&self.buffers.members, &members);
+        self.write(&self.buffers.limits, limits);
+        let commands = self.round.record_step(&self.context, count);
+        let state = self.submit_and_read(commands, &self.buffers.state, state.len()).await?;
+        let nothing = self.context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        Ok((state, self.submit_and_read(nothing, &self.buffers.control, control.len()).await?))
+    }
+
     /// Writes values to the start of a GPU buffer; does nothing if there are none.
     fn write(&self, buffer: &wgpu::Buffer, values: &[impl bytemuck::Pod]) {
         if !values.is_empty() {

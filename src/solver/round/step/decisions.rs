@@ -108,3 +108,68 @@ pub fn converged<T>(small_reduction: bool, small_step: bool, otherwise: T, of: i
     let one = pick(small_reduction, of(Status::Ftol), pick(small_step, of(Status::Xtol), otherwise));
     pick(small_reduction & small_step, of(Status::FtolXtol), one)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRIAL: Trial<f64> =
+        Trial { cost: 100.0, trial_cost: 90.0, promised: 20.0, is_rescaled: false, is_finite: true, is_first: false };
+    const DAMPING: Damping = Damping { mu: 0.6, nu: 4.0 };
+
+    /// Judges a trial point where a cost's rounding error is 1 %; returns whether it is accepted, μ and ν.
+    fn judged(trial: Trial<f64>, rise: f64) -> (bool, f64, f64) {
+        let (is_accepted, damping) = trial.judge(DAMPING, 0.01, rise);
+        (is_accepted, damping.mu, damping.nu)
+    }
+
+    #[test]
+    fn trial_points_are_judged_as_by_hand() {
+        // ρ = ½, at which the damping stays; ρ = 1
+        assert_eq!(judged(TRIAL, 0.0), (true, 0.6, 2.0));
+        assert_eq!(judged(Trial { promised: 10.0, ..TRIAL }, 0.0), (true, 0.6 / 3.0, 2.0));
+        // no gain; a rise by rounding, with and without finishing steps to follow; a cost that is not finite
+        assert_eq!(judged(Trial { trial_cost: 100.0, ..TRIAL }, 0.0), (false, 2.4, 8.0));
+        assert_eq!(judged(Trial { trial_cost: 100.5, ..TRIAL }, 0.0), (false, 2.4, 8.0));
+        assert_eq!(judged(Trial { trial_cost: 100.5, ..TRIAL }, 0.01), (true, 1.2, 2.0));
+        assert_eq!(judged(Trial { trial_cost: f64::NAN, is_finite: false, ..TRIAL }, 0.01), (false, 2.4, 8.0));
+        // a rescaled step that promised less than rounding, or more
+        let rescaled = Trial { trial_cost: 100.5, promised: 0.5, is_rescaled: true, ..TRIAL };
+        assert_eq!(judged(rescaled, 0.0), (true, 0.6, 2.0));
+        assert_eq!(judged(Trial { trial_cost: 101.5, ..rescaled }, 0.0), (false, 2.4, 8.0));
+        assert_eq!(judged(Trial { promised: 2.0, ..rescaled }, 0.0), (false, 2.4, 8.0));
+        // the first point
+        let first = Trial { cost: f64::NAN, promised: f64::NAN, is_first: true, ..TRIAL };
+        assert_eq!(judged(first, 0.0), (true, 0.6, 2.0));
+        assert_eq!(judged(Trial { is_finite: false, ..first }, 0.0), (true, 0.6, 2.0));
+    }
+
+    #[test]
+    fn what_a_step_says_about_the_end() {
+        let outlook = Outlook {
+            reduction: 1.0,
+            previous: 4.0,
+            was_rejected: false,
+            is_rescaled: false,
+            is_undamped: false,
+            length_squared: 1e-6,
+            scale_squared: 4.0,
+        };
+        assert!(outlook.is_comparable() && outlook.contraction(0.1) == 0.25 && outlook.contraction(0.5) == 0.5);
+        let incomparable = [
+            Outlook { previous: -4.0, ..outlook },
+            Outlook { previous: f64::NAN, ..outlook },
+            Outlook { was_rejected: true, ..outlook },
+            Outlook { is_rescaled: true, ..outlook },
+        ];
+        assert!(incomparable.iter().all(|outlook| !outlook.is_comparable()));
+        assert!(outlook.is_short(6e-4) && !outlook.is_short(4e-4));
+        assert!(outlook.is_held_back(0.05, 0.1, true) && !outlook.is_held_back(0.05, 0.1, false));
+        assert!(!outlook.is_held_back(0.2, 0.1, true));
+        assert!(!Outlook { is_undamped: true, ..outlook }.is_held_back(0.05, 0.1, true));
+        assert_eq!((least_reduction(0.01, 50.0, 100.0), least_reduction(0.01, 500.0, 100.0)), (0.5, 1.0));
+        let ends =
+            [(false, false), (true, false), (false, true), (true, true)].map(|(r, s)| converged(r, s, None, Some));
+        assert_eq!(ends, [None, Some(Status::Ftol), Some(Status::Xtol), Some(Status::FtolXtol)]);
+    }
+}
