@@ -92,7 +92,7 @@ pub fn apply<R: Real>(places: &Places, weight: &Weights<R>, row: &[R], output: &
     apply_plainly(&places.base, weight, 0, row, output);
 }
 
-/// Pixels `first..first + output.len()` of a chunk.
+/// Computes pixels `first..first + output.len()` of a chunk as [`apply`] does, without vector instructions by hand.
 #[inline(always)]
 fn apply_plainly<R: Real>(base: &[i32; CHUNK], weight: &Weights<R>, first: usize, row: &[R], output: &mut [R]) {
     for (i, out) in (first..).zip(output) {

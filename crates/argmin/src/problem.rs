@@ -228,7 +228,7 @@ impl CostFunction for Problem {
         Ok(self.objectives(&[u])?.swap_remove(0))
     }
 
-    /// One dispatch for up to 256 points.
+    /// Evaluates the cost at many points, up to 256 of them per dispatch.
     fn bulk_cost<P>(&self, params: &[P]) -> Result<Vec<f64>, Failure>
     where
         P: Borrow<Vec<f64>> + SyncAlias,

@@ -58,7 +58,7 @@ impl Counts {
 }
 
 impl std::fmt::Display for Counts {
-    /// Converged first.
+    /// Writes how many rows have each status, the converged ones first.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let all: Vec<String> = self.0.iter().rev().map(|((_, text), count)| format!("{count} {text}")).collect();
         f.write_str(&all.join(", "))
