@@ -1,4 +1,4 @@
-//! Tiny fits on the CPU device: `cargo bench --bench curves`.
+//! Small fits on the CPU device: `cargo bench --bench curves`.
 //!
 //! `gauss2d`: Gpufit's GAUSS_2D, 25 points (5 × 5) and 5 parameters, 10⁶ fits; amplitude over noise 20, starts and
 //! truths within a tenth of each other's middle. Prints how many lie within 0.001 of their errors of the fit refined in

@@ -36,7 +36,7 @@
 //! ```
 //!
 //! A model may also be a [`Closure`], WGSL (`CurveModel::wgsl`) or a [table](CurveModel::spline); an [`Estimator`]
-//! takes the place of least squares; millions of tiny fits go through [`CurveFitter::fit_columns`].
+//! takes the place of least squares; millions of small fits go through [`CurveFitter::fit_columns`].
 //!
 //! # Features
 //!

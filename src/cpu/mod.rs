@@ -1,7 +1,7 @@
-//! The CPU device, and the twin of the shader that runs whole fits (`whole`).
+//! The CPU device, and the twin of the shader that runs small fits (`whole`).
 
 mod device;
 mod lanes;
-mod whole;
+mod small;
 
 pub use device::CpuDevice;

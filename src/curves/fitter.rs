@@ -202,7 +202,7 @@ impl CurveFitter {
     /// Fits curves as [`fit`](Self::fit) does, with progress, cancel and timeout by `control`.
     ///
     /// Progress counts curves that have ended, by themselves or as bad inputs. A cancel or timeout is noticed between
-    /// two submissions of a population (up to four rounds of all its curves) or after some thousand whole fits. From
+    /// two submissions of a population (up to four rounds of all its curves) or after some thousand small fits. From
     /// then on progress stands still, and fits that have not ended are
     /// [`Status::Interrupted`](crate::Status::Interrupted): at the best point that they had found, without errors, or
     /// at their start if they had not begun. Their messages say which.

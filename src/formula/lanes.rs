@@ -12,7 +12,7 @@ use super::graph::{Graph, Node, NodeId};
 use super::hoist::hoisted;
 use super::operation::{Elementary, run};
 use crate::math::lanes::Lanes;
-use crate::solver::whole::{LaneBlock, LaneGrid};
+use crate::solver::small::{LaneBlock, LaneGrid};
 
 /// Place to which a step writes.
 #[derive(Clone, Copy, Debug)]

@@ -34,7 +34,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::solver::whole::{AddUp, LaneModel, Rounding};
+use crate::solver::small::{AddUp, LaneModel, Rounding};
 use direct::Direct;
 use function::{CONSTANTS, FUNCTIONS};
 use lanes::LaneTape;

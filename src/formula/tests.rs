@@ -1,5 +1,5 @@
 use crate::math::lanes::Lanes;
-use crate::solver::whole::{LaneBlock, LaneGrid};
+use crate::solver::small::{LaneBlock, LaneGrid};
 
 use super::*;
 

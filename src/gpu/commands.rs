@@ -33,7 +33,7 @@ impl Round {
         self.sized().flat_map(|p| [x(p.dispatch), p.dispatch.y, p.dispatch.z]).collect()
     }
 
-    /// Records all kernels of `rounds` rounds into a command encoder, ready to be submitted.
+    /// Records all kernels of `rounds` rounds into a new command encoder, which it returns.
     pub fn record(&self, context: &Context, buffers: &Buffers, rounds: u32) -> wgpu::CommandEncoder {
         let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());

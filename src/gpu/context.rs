@@ -154,7 +154,7 @@ impl Context {
         self.allowed_with(*self.fused.get_or_init(|| self.kernels.fused))
     }
 
-    /// Returns these fusions together with the device's limits, which may forbid some of them.
+    /// Returns these fusions of kernels together with the device's limits, which may forbid some of them.
     pub fn allowed_with(&self, fused: Fused) -> Allowed {
         let wgpu::Limits { max_storage_buffers_per_shader_stage: storage_buffers, .. } = self.limits;
         Allowed { fused, storage_buffers, workgroup_bytes: self.limits.max_compute_workgroup_storage_size }
@@ -199,7 +199,7 @@ impl Context {
         }
     }
 
-    /// Polls the device for a short time after a failure, so that a loss of the device is reported. On a lost device
+    /// Polls the device for a short time after a failure, so that its callback can report a lost device. On a lost device
     /// commands fail first, and the loss is reported when no work is left, or a moment later.
     fn hear(&self) {
         for _ in 0..MOMENTS {

@@ -28,6 +28,7 @@ mod probe;
 mod readback;
 #[cfg(test)]
 mod simplex_tests;
+mod small;
 mod stages;
 mod step_constants;
 #[cfg(test)]
@@ -37,7 +38,6 @@ mod tests;
 mod timing;
 mod trusted;
 pub(crate) mod user;
-mod whole;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,7 +47,7 @@ use crate::error::{Error, Result};
 use crate::kernels::product::TILES;
 use crate::kernels::shader::MAX_MEMBERS;
 use crate::recording::Recording;
-use crate::solver::whole::{Whole, WholeFits, WholeModel};
+use crate::solver::small::{SmallFitter, SmallModel, SmallProblem};
 use crate::solver::{Device, Method, Population};
 use adapter::Choice;
 pub use adapter::{AdapterDescription, adapters};
@@ -278,11 +278,11 @@ impl Device for GpuDevice {
         Ok(Box::new(population::GpuPopulation::new(context, recording, method, capacity)?))
     }
 
-    fn whole(&self, whole: Whole) -> Result<Option<Box<dyn WholeFits>>> {
+    fn small_fitter(&self, problem: SmallProblem) -> Result<Option<Box<dyn SmallFitter>>> {
         // f64 has no functions in WGSL; what it does not take whole the CPU does
-        let plain = whole.estimator.is_least_squares() && whole.priors.is_empty();
-        let tiny = whole.parameters <= whole::MOST_PARAMETERS && whole.points <= whole::MOST_POINTS;
-        let known = plain && tiny && matches!(whole.model, WholeModel::Single(..));
-        Ok(known.then(|| Box::new(whole::GpuWhole::new(self.context(), whole)) as Box<dyn WholeFits>))
+        let plain = problem.estimator.is_least_squares() && problem.priors.is_empty();
+        let tiny = problem.parameters <= small::MOST_PARAMETERS && problem.points <= small::MOST_POINTS;
+        let known = plain && tiny && matches!(problem.model, SmallModel::Single(..));
+        Ok(known.then(|| Box::new(small::GpuSmallFitter::new(self.context(), problem)) as Box<dyn SmallFitter>))
     }
 }

@@ -9,7 +9,7 @@ use crate::solver::thresholds::{
 };
 use crate::solver::{LevenbergMarquardt, NelderMead};
 
-/// Adds the WGSL constants that `step.wgsl` and `whole.wgsl` share: limits of a run, and thresholds of a step.
+/// Adds the WGSL constants that `step.wgsl` and `small.wgsl` share: limits of a run, and thresholds of a step.
 pub(super) fn declare_step(constants: &mut Constants, settings: &LevenbergMarquardt) {
     constants.float("GTOL", settings.gtol);
     constants.float("DIAGONAL_FLOOR", settings.diagonal_floor);
@@ -43,7 +43,7 @@ pub(super) fn declare_finishing(constants: &mut Constants) {
     constants.float("BENT", BENT);
 }
 
-/// Adds the WGSL threshold of a last step that is not evaluated, which `whole.wgsl` alone has.
+/// Adds the WGSL threshold of a last step that is not evaluated, which `small.wgsl` alone has.
 pub(super) fn declare_trust(constants: &mut Constants) {
     constants.float("TRUSTED_STEP", TRUSTED_STEP);
 }

@@ -12,8 +12,8 @@ use super::profile::Meter;
 use super::settings::Method;
 use super::simplex::FirstSimplex;
 use super::slots::Places;
+use super::small::{SmallFitter, SmallProblem};
 use super::status::Status;
-use super::whole::{Whole, WholeFits};
 use crate::error::{Error, Result};
 use crate::recording::{BufferId, Recording, Values};
 
@@ -64,7 +64,7 @@ pub trait Device: Send + Sync {
     fn set_limit(&self, _limit: Duration) {}
 
     /// Returns a solver that runs each small fit whole on the device; `None` where it has none in this precision.
-    fn whole(&self, _whole: Whole) -> Result<Option<Box<dyn WholeFits>>> {
+    fn small_fitter(&self, _: SmallProblem) -> Result<Option<Box<dyn SmallFitter>>> {
         Ok(None)
     }
 }

@@ -17,10 +17,10 @@ pub mod search;
 mod settings;
 pub mod simplex;
 mod slots;
+pub mod small;
 mod status;
 pub mod surface;
 pub mod thresholds;
-pub mod whole;
 
 pub use crate::buffers::{Estimator, Share};
 pub use bounds::{Bounds, Interval};

@@ -12,7 +12,7 @@ use crate::setters::setters;
 pub const MOST_STARTS: usize = 64;
 
 /// Population Levenberg–Marquardt (Marquardt 1963 scaling, damping of Nielsen 1999; near the end the curvature that
-/// residuals add, a structured secant after Dennis, Gay & Welsch 1981, but for tiny fits of written-out models).
+/// residuals add, a structured secant after Dennis, Gay & Welsch 1981, but for small fits of written-out models).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LevenbergMarquardt {

@@ -294,7 +294,7 @@ impl Surface {
         plus.iter().zip(minus).map(|(plus, minus)| (plus - minus) / (2.0 * self.radius)).collect()
     }
 
-    /// Replaces the directions E by √2 E L⁻ᵀ, along which the Hessian, of Cholesky factor L, is twice the unit matrix.
+    /// Replaces the directions E by √2 E L⁻ᵀ, with L Lᵀ the Hessian along E, so that it becomes twice the unit matrix.
     fn turn(&mut self, factor: &[f64]) {
         let (count, n) = (self.centre.len(), self.moving);
         let mut turned = vec![0.0; n * count];

@@ -52,7 +52,7 @@ pub const RANK: f64 = 1e-12;
 /// Rounds after which the floor of the damping's diagonal is let go in any case: where parameters creep it is in the
 /// way.
 pub const PATIENCE: u32 = 200;
-/// Longest last step of a whole fit, as a share of its parameter's magnitude, that may be taken without an evaluation.
+/// Longest last step of a small fit, as a share of its parameter's magnitude, that may be taken without an evaluation.
 /// Where a column of the Jacobian is nearly 0, a step that promises next to nothing may have any length, and the model
 /// at its end any value: a location moves by many of the widths of a step function that falls between two points.
 pub const TRUSTED_STEP: f64 = 1e-4;

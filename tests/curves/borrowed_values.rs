@@ -6,7 +6,7 @@ use popfit_testing::fits::devices;
 
 const POINTS: usize = 25;
 
-/// More than one task of whole fits.
+/// More than one task of small fits.
 const FITS: usize = 5000;
 
 /// Arrays in f32, and the same numbers in f64.

@@ -16,5 +16,5 @@ mod models;
 mod nist;
 mod scales;
 mod seams;
+mod small;
 mod true_chi2;
-mod whole;

@@ -11,8 +11,8 @@ mod compare;
 mod orphans;
 mod refill;
 mod rows;
+mod small;
 mod steps;
-mod whole;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -252,7 +252,7 @@ fn shaped_simplices_agree() {
     assert!(2 * coarse < rounds(&case));
 }
 
-/// `step` and `compact`: whole fits end at the same optimum, within 0.02 σ; where the cost is bent, after
+/// `step` and `compact`: small fits end at the same optimum, within 0.02 σ; where the cost is bent, after
 /// as many rounds.
 #[test]
 fn fits_agree() {

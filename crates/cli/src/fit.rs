@@ -259,7 +259,7 @@ fn targets(arguments: &Arguments) -> Result<Targets, Failure> {
     Ok(targets)
 }
 
-/// Prints each text as a line on standard error.
+/// Prints each text as a line on standard error; what cannot be written is lost.
 fn say(lines: impl IntoIterator<Item = String>) {
     lines.into_iter().for_each(|line| drop(writeln!(std::io::stderr(), "{line}")));
 }

@@ -71,7 +71,7 @@ const SETTINGS: &str = "\
 # starts = 8                  # instead of as many as compete
 ";
 
-/// Returns the text of a new model file for DESI spectra, with three arms.
+/// Returns the text of a new model file for DESI spectra: three arms, whose networks the user is to name.
 fn desi() -> String {
     let mut text = String::from("# A model of DESI coadd and spectra files: three arms, fitted together.\n");
     for (arm, emulator) in DESI {

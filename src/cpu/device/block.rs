@@ -76,8 +76,8 @@ impl<R: Real> Floats<R> {
 }
 
 impl<R: Real> Block<R> {
-    /// Makes the host's storage of a recording's buffer: its values, or room for `capacity` spectra; `None` if out of
-    /// memory. Values that are packed elsewhere get no block.
+    /// Makes the host's storage of a recording's buffer: its constants, room for `capacity` spectra, or nothing if its
+    /// values are packed elsewhere; `None` if out of memory.
     pub fn of_buffer(buffer: &Buffer, is_packed: bool, capacity: usize) -> Option<Block<R>> {
         match (&buffer.values, buffer.scope) {
             (Some(values), _) if !is_packed => Some(Block::new(buffer.kind, values)),

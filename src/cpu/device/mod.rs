@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use rayon::prelude::*;
 use web_time::Instant;
 
-use super::whole::CpuWhole;
+use super::small::CpuSmallFitter;
 use crate::buffers::Work;
 use crate::error::{Error, Result};
 use crate::io::memory::{check, room};
@@ -29,8 +29,8 @@ use crate::solver::round::compact::compact;
 use crate::solver::round::step::Rules;
 use crate::solver::round::{halve, step};
 use crate::solver::simplex::{FirstSimplex, LANES, Simplex};
+use crate::solver::small::{SmallFitter, SmallProblem};
 use crate::solver::thresholds::largest_cost;
-use crate::solver::whole::{Whole, WholeFits};
 use crate::solver::{LevenbergMarquardt, Method, Places};
 use block::Block;
 use linearise::{linearise, rows_of};
@@ -90,8 +90,8 @@ impl Device for CpuDevice {
         population.ok_or_else(|| Error::OutOfMemory { device: self.name(), message: message() })
     }
 
-    fn whole(&self, whole: Whole) -> Result<Option<Box<dyn WholeFits>>> {
-        Ok(Some(Box::new(CpuWhole::new(whole))))
+    fn small_fitter(&self, problem: SmallProblem) -> Result<Option<Box<dyn SmallFitter>>> {
+        Ok(Some(Box::new(CpuSmallFitter::new(problem))))
     }
 }
 

@@ -65,7 +65,8 @@ impl Shelves {
         shelves
     }
 
-    /// Returns the index of a buffer's shelf; `None` where the buffer is not one of members.
+    /// Returns the index of the shelf (memory that several buffers share) of a member's buffer; `None` for other
+    /// buffers.
     pub fn of(&self, id: BufferId) -> Option<usize> {
         self.of[id.0]
     }

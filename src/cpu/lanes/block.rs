@@ -8,7 +8,7 @@ use super::solve::Factors;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes};
 use crate::math::triangle::{packed_index, packed_length};
-use crate::solver::whole::{AddUp, GaussianPrior, LaneBlock, LaneGrid, LaneModel, LaneSum, Whole, WholeBatch};
+use crate::solver::small::{AddUp, GaussianPrior, LaneBlock, LaneGrid, LaneModel, LaneSum, SmallBatch, SmallProblem};
 
 /// Most points whose rows are in the cache at a time.
 pub const POINTS: usize = 9;
@@ -111,8 +111,8 @@ pub struct Block<R> {
 impl<R: Real> Block<R> {
     /// Makes a block, one fit a vector lane, for a batch's shape of data. Fits may end here if `ends`, and are not
     /// continued in f64.
-    pub fn new(whole: &Whole, batch: &WholeBatch<'_>, ends: bool) -> Block<R> {
-        let (parameters, points) = (whole.parameters, whole.points);
+    pub fn new(problem: &SmallProblem, batch: &SmallBatch<'_>, ends: bool) -> Block<R> {
+        let (parameters, points) = (problem.parameters, problem.points);
         let zero = Lanes::splat(R::ZERO);
         let lanes = |n: usize| vec![zero; n];
         let bounds = if batch.bounds.is_some() { parameters } else { 0 };
@@ -122,7 +122,7 @@ impl<R: Real> Block<R> {
             ends,
             y: lanes(points),
             weight: lanes(if batch.is_weighted() { points } else { 0 }),
-            x: lanes(if batch.own_grid { whole.predictors * points } else { 0 }),
+            x: lanes(if batch.own_grid { problem.predictors * points } else { 0 }),
             trial: lanes(parameters),
             accepted: lanes(parameters),
             unit: lanes(parameters),
@@ -154,7 +154,7 @@ impl<R: Real> Block<R> {
     }
 
     /// Returns whether the block has weights, own grids and bounds exactly where the fits of a batch have them.
-    pub fn has_shape_of(&self, batch: &WholeBatch<'_>) -> bool {
+    pub fn has_shape_of(&self, batch: &SmallBatch<'_>) -> bool {
         let own = [!self.weight.is_empty(), !self.x.is_empty(), !self.lower.is_empty()];
         own == [batch.is_weighted(), batch.own_grid, batch.bounds.is_some()]
     }
@@ -180,20 +180,20 @@ impl<R: Real> Block<R> {
     }
 
     /// Computes cost, gradient and normal matrix of every lane's fit at its trial point.
-    pub fn linearise(&mut self, whole: &Whole, model: &Model<'_, R>) {
+    pub fn linearise(&mut self, problem: &SmallProblem, model: &Model<'_, R>) {
         match model.sums {
             Some(add_up) => {
                 let Block { trial: parameters, registers, y, trial_sums: sums, .. } = self;
                 add_up(LaneSum { parameters, registers, y, sums });
-                self.add_priors(&whole.priors, false);
+                self.add_priors(&problem.priors, false);
             }
-            None => self.sum(whole, model, false),
+            None => self.sum(problem, model, false),
         }
     }
 
     /// Computes the sums (cost, gradient, normal matrix) at trial points or, if `expected`, for the covariance at
     /// accepted ones.
-    fn sum(&mut self, whole: &Whole, model: &Model<'_, R>, expected: bool) {
+    fn sum(&mut self, problem: &SmallProblem, model: &Model<'_, R>, expected: bool) {
         let mut cost = Lanes::splat(R::ZERO);
         let some = self.points.div_ceil(self.points.div_ceil(POINTS));
         for first in (0..self.points).step_by(some) {
@@ -203,7 +203,7 @@ impl<R: Real> Block<R> {
             let rows = &mut self.rows[..points.len() * stride];
             let parameters = if expected { &self.accepted[..] } else { &self.trial };
             let registers = &mut self.registers;
-            let y = if whole.estimator.is_least_squares() { &self.y[..] } else { &[] };
+            let y = if problem.estimator.is_least_squares() { &self.y[..] } else { &[] };
             (model.rows)(LaneBlock {
                 points: points.clone(),
                 of_points: self.points,
@@ -215,14 +215,14 @@ impl<R: Real> Block<R> {
                 stride,
             });
             let (y, weight) = (&self.y[points.clone()], self.weight.get(points.clone()).unwrap_or(&[]));
-            Shares { estimator: whole.estimator, expected, y, weight, rows, cost: &mut cost }.run();
-            let ones = whole.ends_in_ones && self.weight.is_empty() && whole.estimator.is_least_squares();
+            Shares { estimator: problem.estimator, expected, y, weight, rows, cost: &mut cost }.run();
+            let ones = problem.ends_in_ones && self.weight.is_empty() && problem.estimator.is_least_squares();
             Gram { rows, stride, sums: &mut self.trial_sums, fresh: first == 0, ones }.run();
         }
-        if !whole.estimator.is_least_squares() {
+        if !problem.estimator.is_least_squares() {
             self.trial_sums[0] = cost;
         }
-        self.add_priors(&whole.priors, expected);
+        self.add_priors(&problem.priors, expected);
     }
 
     /// Adds Gaussian priors to the trial's cost, gradient and normal matrix, taken at accepted points if `expected`.
@@ -240,11 +240,11 @@ impl<R: Real> Block<R> {
     }
 
     /// Writes the variances of parameters inside their bounds, the diagonal of the inverse normal matrix, into `delta`.
-    pub fn variances(&mut self, whole: &Whole, model: &Model<'_, R>) {
-        let expected = !whole.estimator.is_least_squares();
+    pub fn variances(&mut self, problem: &SmallProblem, model: &Model<'_, R>) {
+        let expected = !problem.estimator.is_least_squares();
         if expected {
             // nobody reads a trial's sums any more
-            self.sum(whole, model, true);
+            self.sum(problem, model, true);
             std::mem::swap(&mut self.sums, &mut self.trial_sums);
         }
         pulp::Arch::new().dispatch(Part { block: self, action: Action::Invert });
@@ -254,14 +254,14 @@ impl<R: Real> Block<R> {
     }
 
     /// Accepts or rejects each lane's trial point, then sets its next one, or its status where the fit ends.
-    pub fn step(&mut self, whole: &Whole) {
-        pulp::Arch::new().dispatch(Part { block: self, action: Action::Step(whole) });
+    pub fn step(&mut self, problem: &SmallProblem) {
+        pulp::Arch::new().dispatch(Part { block: self, action: Action::Step(problem) });
     }
 }
 
 /// Operation on a block in a `pulp` dispatch.
 enum Action<'a> {
-    Step(&'a Whole),
+    Step(&'a SmallProblem),
     Invert,
 }
 
@@ -276,9 +276,9 @@ impl<R: Real> WithSimd for Part<'_, R> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         match self.action {
-            Action::Step(whole) => {
+            Action::Step(problem) => {
                 self.block.judge();
-                self.block.choose(simd, whole);
+                self.block.choose(simd, problem);
             }
             Action::Invert => self.block.invert(simd),
         }

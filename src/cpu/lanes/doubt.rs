@@ -16,7 +16,7 @@ use crate::math::lanes::{LANES, Lanes, pick};
 use crate::math::triangle::{packed_index, packed_length};
 use crate::solver::Status;
 use crate::solver::round::step::decisions::least_reduction;
-use crate::solver::whole::{LaneBlock, LaneGrid, Rounding, SumRounding, Whole, WholeBatch, WholeColumns};
+use crate::solver::small::{LaneBlock, LaneGrid, Rounding, SmallBatch, SmallColumns, SmallProblem, SumRounding};
 
 /// Half the distance of two numbers in f32, at 1.
 const ROUNDING: f32 = 1.0 / 16_777_216.0;
@@ -59,17 +59,17 @@ pub struct Doubts {
 
 impl Doubts {
     /// Makes an empty collection of ended f32 fits whose rounding errors are to be judged, for a batch's shape of data.
-    pub fn new(whole: &Whole, batch: &WholeBatch<'_>) -> Doubts {
+    pub fn new(problem: &SmallProblem, batch: &SmallBatch<'_>) -> Doubts {
         let zero = Lanes::splat(0.0);
         let lanes = |used: bool, count: usize| vec![zero; if used { count } else { 0 }];
-        let count = whole.parameters;
+        let count = problem.parameters;
         Doubts {
             seats: Vec::with_capacity(LANES),
             seated: lanes(true, packed_length(count + 1)),
             shared_x: Vec::new(),
             parameters: lanes(true, count),
-            x: lanes(batch.own_grid, whole.predictors * whole.points),
-            weight: lanes(batch.is_weighted(), whole.points),
+            x: lanes(batch.own_grid, problem.predictors * problem.points),
+            weight: lanes(batch.is_weighted(), problem.points),
             registers: Vec::new(),
             rows: lanes(true, 2 * POINTS),
             sums: [zero; 2],
@@ -88,7 +88,7 @@ impl Doubts {
         block: &Block<R>,
         ended: &[Seat],
         source: &Source<'_>,
-        columns: &mut WholeColumns<'_>,
+        columns: &mut SmallColumns<'_>,
     ) {
         for &Seat { lane: from, fit: k } in ended {
             if !Status::from_code(columns.status[k].into()).is_some_and(Status::is_success) {
@@ -112,20 +112,20 @@ impl Doubts {
     }
 
     /// Judges the collected f32 fits: writes variances where rounding allows the result, NaN where f64 must finish it.
-    pub fn settle(&mut self, source: &Source<'_>, columns: &mut WholeColumns<'_>) {
+    pub fn settle(&mut self, source: &Source<'_>, columns: &mut SmallColumns<'_>) {
         if self.seats.is_empty() {
             return;
         }
-        let (count, whole) = (self.parameters.len(), source.whole);
+        let (count, problem) = (self.parameters.len(), source.problem);
         let mut by_sums = Lanes::splat(0.0f32);
-        if let Rounding { sums: Some(sums), .. } = &whole.rounding {
+        if let Rounding { sums: Some(sums), .. } = &problem.rounding {
             self.act(Action::Sums(sums));
-            self.act(Action::Judge(whole));
+            self.act(Action::Judge(problem));
             by_sums = self.sure;
         }
         if self.seats.iter().any(|seat| by_sums.0[seat.lane % LANES] == 0.0) {
             self.look(source);
-            self.act(Action::Judge(whole));
+            self.act(Action::Judge(problem));
             // a fit's own affair, whoever else is in the block
             (0..LANES).for_each(|l| self.sure.0[l] = self.sure.0[l].max(by_sums.0[l]));
         }
@@ -144,7 +144,7 @@ impl Doubts {
 
     /// Sums the squares of the weighted model values, and of the bounds on their rounding errors, over all points.
     fn look(&mut self, source: &Source<'_>) {
-        let whole = source.whole;
+        let problem = source.problem;
         fill(&mut self.x, &self.seats, source.batch.x, source.first);
         fill_weights(&mut self.weight, &self.seats, source);
         self.sums = [Lanes::splat(0.0); 2];
@@ -152,12 +152,12 @@ impl Doubts {
             self.shared_x.clear();
             self.shared_x.extend(source.batch.x.iter().map(|x| *x as f32));
         }
-        for first in (0..whole.points).step_by(POINTS) {
-            let points = first..whole.points.min(first + POINTS);
+        for first in (0..problem.points).step_by(POINTS) {
+            let points = first..problem.points.min(first + POINTS);
             let grid = if self.x.is_empty() { LaneGrid::Shared(&self.shared_x) } else { LaneGrid::Own(&self.x) };
-            (whole.rounding.points)(LaneBlock {
+            (problem.rounding.points)(LaneBlock {
                 points: points.clone(),
-                of_points: whole.points,
+                of_points: problem.points,
                 grid,
                 parameters: &self.parameters,
                 registers: &mut self.registers,
@@ -167,7 +167,7 @@ impl Doubts {
             });
             self.act(Action::Points(points));
         }
-        let times = whole.rounding.times * whole.rounding.times;
+        let times = problem.rounding.times * problem.rounding.times;
         self.sums[1].0.iter_mut().for_each(|bound| *bound *= times);
     }
 
@@ -191,7 +191,7 @@ impl Doubts {
 
     /// Computes variances, and sets `sure` for each fit whose bound on the rounding shows that f32 is precise enough.
     #[inline(always)]
-    fn judge<S: Simd>(&mut self, simd: S, whole: &Whole) {
+    fn judge<S: Simd>(&mut self, simd: S, problem: &SmallProblem) {
         let (mut inflation, mut moved) = (Lanes::splat(0.0), Lanes::splat(0.0));
         for p in 0..self.parameters.len() {
             let row = self.factors.lower[packed_index(p, 0)..][..p + 1].iter_mut();
@@ -207,8 +207,8 @@ impl Doubts {
                 moved.0[l] += x[l] * x[l] / variance[l];
             }
         }
-        let (tolerance, largest_cost) = (whole.tolerance as f32, whole.largest_cost.min(1e30) as f32);
-        let (count, points) = (self.parameters.len() as f32, whole.points as f32);
+        let (tolerance, largest_cost) = (problem.tolerance as f32, problem.largest_cost.min(1e30) as f32);
+        let (count, points) = (self.parameters.len() as f32, problem.points as f32);
         let (of_sums, largest) = (points.sqrt(), VARIANCE / (ROUNDING * points));
         let [values, bounds] = &self.sums;
         for l in 0..LANES {
@@ -228,7 +228,7 @@ impl Doubts {
 enum Action<'a> {
     Points(Range<usize>),
     Sums(&'a SumRounding),
-    Judge(&'a Whole),
+    Judge(&'a SmallProblem),
 }
 
 struct Part<'a> {
@@ -246,7 +246,7 @@ impl WithSimd for Part<'_> {
             Action::Sums(rounding) => {
                 self.doubts.sums = from_sums(rounding, &self.doubts.parameters, &self.doubts.seated)
             }
-            Action::Judge(whole) => self.doubts.judge(simd, whole),
+            Action::Judge(problem) => self.doubts.judge(simd, problem),
         }
     }
 }
@@ -278,7 +278,7 @@ fn from_sums(rounding: &SumRounding, parameters: &[Lanes<f32>], sums: &[Lanes<f3
 mod tests {
     use super::*;
     use crate::formula::Formula;
-    use crate::solver::whole::LaneModel;
+    use crate::solver::small::LaneModel;
 
     /// Returns the rows that a model writes at some points, for lanes of parameters between 0.5 and 1.5. The first
     /// parameter has either sign.

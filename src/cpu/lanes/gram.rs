@@ -72,8 +72,8 @@ impl<R: Real> WithSimd for Gram<'_, R> {
 }
 
 impl<R: Real> Gram<'_, R> {
-    /// Adds the products of rows `FROM..TO` with all rows up to themselves to the sums, of N rows that fit into
-    /// registers.
+    /// Adds the products of rows `FROM..TO` of N with all rows up to their own to the sums, or overwrites these if
+    /// `fresh`; with `ONES` the last row is 1.
     #[inline(always)]
     fn few<S: Simd, const N: usize, const FROM: usize, const TO: usize, const ONES: bool>(&mut self, simd: S) {
         let sums = &mut self.sums[..packed_length(N)];

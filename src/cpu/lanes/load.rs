@@ -5,16 +5,16 @@ use std::ops::Range;
 use super::block::{Block, RUNNING};
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, pick};
-use crate::solver::whole::{GaussianPrior, Whole, WholeBatch, WholeColumns, unit};
+use crate::solver::small::{GaussianPrior, SmallBatch, SmallColumns, SmallProblem, unit};
 
 /// A batch, and the index of its fit that is the first of the columns at hand.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
-    pub batch: WholeBatch<'a>,
+    pub batch: SmallBatch<'a>,
     pub first: usize,
     /// (fits of the columns, P): powers of two.
     pub units: &'a [f64],
-    pub whole: &'a Whole,
+    pub problem: &'a SmallProblem,
 }
 
 /// A lane, and the fit of the columns that is in it.
@@ -62,7 +62,7 @@ pub fn fill_weights<R: Real>(rows: &mut [Lanes<R>], seats: &[Seat], source: &Sou
 }
 
 /// Writes the scales of some fits' parameters (powers of two near the starts, or those given) into `out`, (fits, P).
-pub fn units(batch: &WholeBatch<'_>, parameters: Range<usize>, out: &mut Vec<f64>) {
+pub fn units(batch: &SmallBatch<'_>, parameters: Range<usize>, out: &mut Vec<f64>) {
     out.clear();
     match batch.units {
         Some(units) => out.extend_from_slice(&units[parameters]),
@@ -75,7 +75,7 @@ pub fn units(batch: &WholeBatch<'_>, parameters: Range<usize>, out: &mut Vec<f64
 
 /// Copies data, starting points, bounds and solver state of the seats' fits into their lanes of a block. Not in a
 /// `pulp` dispatch, where compilers take to scattering stores, which are slow.
-pub fn load<R: Real>(block: &mut Block<R>, seats: &[Seat], source: &Source<'_>, columns: &WholeColumns<'_>) {
+pub fn load<R: Real>(block: &mut Block<R>, seats: &[Seat], source: &Source<'_>, columns: &SmallColumns<'_>) {
     let (count, batch, first) = (block.parameters, &source.batch, source.first);
     fill(&mut block.y, seats, batch.y, first);
     fill(&mut block.x, seats, batch.x, first);
@@ -101,8 +101,8 @@ pub fn load<R: Real>(block: &mut Block<R>, seats: &[Seat], source: &Source<'_>, 
 
 impl<R: Real> Block<R> {
     /// Resets damping, counters and status in the lanes of fits that begin, or go on from another precision.
-    fn start(&mut self, seats: &[Seat], source: &Source<'_>, columns: &WholeColumns<'_>) {
-        let settings = &source.whole.settings;
+    fn start(&mut self, seats: &[Seat], source: &Source<'_>, columns: &SmallColumns<'_>) {
+        let settings = &source.problem.settings;
         for &Seat { lane: l, fit: k } in seats {
             let (l, promise) = (l % LANES, columns.promises[k]);
             let continued = promise > 0.0;
@@ -117,7 +117,7 @@ impl<R: Real> Block<R> {
 }
 
 /// Writes the results in the seats' lanes to their fits' columns; variances from f64 blocks alone.
-pub fn unload<R: Real>(block: &Block<R>, seats: &[Seat], whole: &Whole, columns: &mut WholeColumns<'_>) {
+pub fn unload<R: Real>(block: &Block<R>, seats: &[Seat], problem: &SmallProblem, columns: &mut SmallColumns<'_>) {
     // f32 is followed by f64, or by `Doubts`
     let variances = size_of::<R>() == 8;
     let count = block.parameters;
@@ -139,7 +139,7 @@ pub fn unload<R: Real>(block: &Block<R>, seats: &[Seat], whole: &Whole, columns:
         let residual =
             |prior: &GaussianPrior| (prior.mean - block.accepted[prior.parameter].0[l].to_f64()) * prior.weight;
         let penalty = |prior: &GaussianPrior| residual(prior).powi(2);
-        columns.chi2[k] = block.sums[0].0[l].to_f64() - whole.priors.iter().map(penalty).sum::<f64>();
+        columns.chi2[k] = block.sums[0].0[l].to_f64() - problem.priors.iter().map(penalty).sum::<f64>();
         columns.promises[k] = block.promise.0[l].to_f64();
         columns.status[k] = block.status.0[l].to_f64() as i8;
         columns.rounds[k] = columns.rounds[k].saturating_add(block.rounds.0[l].to_f64() as u16);

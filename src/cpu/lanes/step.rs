@@ -17,8 +17,8 @@ use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, absolute, pick};
 use crate::solver::round::step::decisions::{Outlook, Trial, converged, least_reduction};
 use crate::solver::round::step::equations::shortened_reduction;
+use crate::solver::small::SmallProblem;
 use crate::solver::thresholds::{BEST_CONTRACTION, LAST_CONTRACTION, PATIENCE, STAGNATES, TOGETHER};
-use crate::solver::whole::Whole;
 use crate::solver::{Damping, Interval, Status};
 
 /// Returns `new` if the condition holds, else `old`, plus 0, which makes of −0 a 0. Without the sum, compilers turn a
@@ -87,17 +87,17 @@ impl<R: Real> Block<R> {
 
     /// Computes each lane's next step and trial point, or sets the status of a fit that ends.
     #[inline(always)]
-    pub fn choose<S: Simd>(&mut self, simd: S, whole: &Whole) {
+    pub fn choose<S: Simd>(&mut self, simd: S, problem: &SmallProblem) {
         self.set_free();
-        let flat = self.is_flat(whole.settings.gtol);
+        let flat = self.is_flat(problem.settings.gtol);
         self.solve(simd);
         // of the whole step: a shortened one never counts as small
         let Promises { gain, loss, length, size } = self.promises(simd);
-        self.shorten(whole.settings.largest_step);
-        let limits = Limits::new(whole, self.ends, Self::rounding());
-        let (running, most_rounds) = (R::of(RUNNING), R::of(whole.settings.max_rounds.into()));
-        let most_rejections = R::of(whole.settings.max_rejections.into());
-        let trusts = whole.estimator.trusts_last_step();
+        self.shorten(problem.settings.largest_step);
+        let limits = Limits::new(problem, self.ends, Self::rounding());
+        let (running, most_rounds) = (R::of(RUNNING), R::of(problem.settings.max_rounds.into()));
+        let most_rejections = R::of(problem.settings.max_rejections.into());
+        let trusts = problem.estimator.trusts_last_step();
         let cost = &self.sums[0].0;
         let mut arrived = Lanes::splat(R::ZERO);
         for l in 0..LANES {
@@ -183,8 +183,8 @@ impl<R: Real> Block<R> {
                 let (g, known) = (g[l] * free[l], flat.0[l]);
                 // squares may leave the range: of what does, nothing is known
                 let (square, least) = (g * g, limit * a[l] * cost[l]);
-                let small = (square <= least) & (least > R::ZERO) & (least * R::ZERO == R::ZERO);
-                flat.0[l] = known * pick(small | (g == R::ZERO), R::ONE, R::ZERO);
+                let is_small = (square <= least) & (least > R::ZERO) & (least * R::ZERO == R::ZERO);
+                flat.0[l] = known * pick(is_small | (g == R::ZERO), R::ONE, R::ZERO);
             }
         }
         flat
@@ -255,29 +255,30 @@ struct Nearness {
 impl<R: Real> Limits<R> {
     /// Derives the limits from the settings and the rounding of the precision R, in which fits end if `ends`.
     #[inline(always)]
-    fn new(whole: &Whole, ends: bool, rounding: &Rounding) -> Limits<R> {
+    fn new(problem: &SmallProblem, ends: bool, rounding: &Rounding) -> Limits<R> {
         // reweighted least squares converge at a constant rate, others where the noise is as large as the model: all
         // steps to come count, not the next one alone
-        let together = match (whole.estimator.is_least_squares(), ends) {
+        let together = match (problem.estimator.is_least_squares(), ends) {
             (true, false) => 1e30,
             (true, true) => TOGETHER,
             (false, _) => 1.0,
         };
         Limits {
-            tolerance: R::of(whole.tolerance),
-            largest_cost: R::of(whole.largest_cost.min(1e30)),
+            tolerance: R::of(problem.tolerance),
+            largest_cost: R::of(problem.largest_cost.min(1e30)),
             rounding: R::of(rounding.reduction),
-            xtol: R::of(whole.settings.xtol.max(rounding.step)),
+            xtol: R::of(problem.settings.xtol.max(rounding.step)),
             undamped: R::of(rounding.undamped),
             patience: R::of(PATIENCE.into()),
             best_contraction: R::of(if ends && size_of::<R>() == 4 { LAST_CONTRACTION } else { BEST_CONTRACTION }),
             together: R::of(together),
-            trusts: whole.estimator.trusts_last_step(),
+            trusts: problem.estimator.trusts_last_step(),
             is_continued: !ends,
         }
     }
 
-    /// Judges by a solved step whether its fit has converged, leaving its damping aside.
+    /// Returns whether a solved step promises too little, is too short, or converges slowly; the caller judges its
+    /// damping.
     #[inline(always)]
     fn judge(self, outlook: Outlook<R>, cost: R, is_trusted: bool) -> Nearness {
         let (new, is_comparable) = (outlook.reduction, outlook.is_comparable());

@@ -9,8 +9,8 @@ use crate::math::lanes::{LANES, Lanes};
 use crate::math::triangle::{packed_index, packed_length};
 use crate::solver::member::{Member, Phase};
 use crate::solver::round::step::{Rules, step};
+use crate::solver::small::{Rounding, SmallBatch, SmallModel, SmallProblem};
 use crate::solver::thresholds::CLOSE;
-use crate::solver::whole::{Rounding, Whole, WholeBatch, WholeModel};
 use crate::solver::{Bounds, Estimator, LevenbergMarquardt};
 
 const SETTINGS: LevenbergMarquardt = LevenbergMarquardt {
@@ -98,8 +98,8 @@ fn compare(count: usize, boxed: bool, seen: &mut Seen) {
         starts.iter().map(|x| if boxed { x + sign * (0.4 + 0.4 * random()) } else { sign * f64::INFINITY }).collect()
     };
     let (lower, upper) = (bound(-1.0), bound(1.0));
-    let (whole, batch) = (whole(count), batch(&starts, boxed.then_some((&lower[..], &upper[..]))));
-    let mut block = block(&whole, &batch);
+    let (small, batch) = (small(count), batch(&starts, boxed.then_some((&lower[..], &upper[..]))));
+    let mut block = block(&small, &batch);
     let mut members: Vec<Member> =
         starts.chunks(count).map(|start| Member::new(0, 0, start, SETTINGS.initial_damping)).collect();
     let mut followed = [true; LANES];
@@ -109,7 +109,7 @@ fn compare(count: usize, boxed: bool, seen: &mut Seen) {
             put(&mut block, l, &problem.sums(&trial));
             members[l].trial_sums = problem.sums(&members[l].trial);
         }
-        block.step(&whole);
+        block.step(&small);
         for (l, (member, followed)) in members.iter_mut().zip(&mut followed).enumerate() {
             let own = l * count..(l + 1) * count;
             let bounds = Bounds { lower: &lower[own.clone()], upper: &upper[own] };
@@ -153,13 +153,13 @@ fn is_far(member: &Member) -> bool {
 }
 
 /// Returns a description of fits without a model, whose sums this test makes.
-fn whole(parameters: usize) -> Whole {
-    Whole {
+fn small(parameters: usize) -> SmallProblem {
+    SmallProblem {
         capacity: LANES,
         parameters,
         predictors: 1,
         points: 1,
-        model: WholeModel::Double(Arc::new(|_| {}), None),
+        model: SmallModel::Double(Arc::new(|_| {}), None),
         wgsl: String::new(),
         ends_in_ones: false,
         settings: SETTINGS,
@@ -171,16 +171,16 @@ fn whole(parameters: usize) -> Whole {
     }
 }
 
-fn batch<'a>(starts: &'a [f64], bounds: Option<(&'a [f64], &'a [f64])>) -> WholeBatch<'a> {
-    WholeBatch { x: &[], own_grid: false, y: &[], sigma: None, mask: None, starts, units: None, bounds }
+fn batch<'a>(starts: &'a [f64], bounds: Option<(&'a [f64], &'a [f64])>) -> SmallBatch<'a> {
+    SmallBatch { x: &[], own_grid: false, y: &[], sigma: None, mask: None, starts, units: None, bounds }
 }
 
 /// Returns a block with a fit in each lane, at its start.
-fn block(whole: &Whole, batch: &WholeBatch<'_>) -> Block<f64> {
-    let mut block = Block::new(whole, batch, true);
+fn block(small: &SmallProblem, batch: &SmallBatch<'_>) -> Block<f64> {
+    let mut block = Block::new(small, batch, true);
     let rows = |values: &[f64]| -> Vec<Lanes<f64>> {
-        let row = |p: usize| Lanes(std::array::from_fn(|l| values[l * whole.parameters + p]));
-        (0..whole.parameters).map(row).collect()
+        let row = |p: usize| Lanes(std::array::from_fn(|l| values[l * small.parameters + p]));
+        (0..small.parameters).map(row).collect()
     };
     block.trial = rows(batch.starts);
     block.accepted = block.trial.clone();

@@ -23,7 +23,9 @@ use crate::device::verify::sample_successes;
 use crate::error::Result;
 use crate::flag::Flags;
 use crate::formula::{Elementary, Formula};
-use crate::solver::whole::{AddUp, GaussianPrior, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel};
+use crate::solver::small::{
+    AddUp, GaussianPrior, SmallBatch, SmallColumns, SmallFitter, SmallModel, SmallProblem, WAITING,
+};
 use crate::solver::{Device as _, LevenbergMarquardt, Status};
 
 /// Number of fits that go to a GPU together.
@@ -36,7 +38,7 @@ const ACCURACY: f64 = 3e-4;
 /// rounding ends the fits.
 const FINEST: f64 = 1e-10;
 
-/// Curves on their way through whole fits in f32 and f64.
+/// Curves on their way through small fits in f32 and f64.
 pub(crate) struct Passage<'a> {
     fitter: &'a CurveRun,
     curves: &'a Curves<'a>,
@@ -64,10 +66,10 @@ struct Rows<'a> {
     flags: &'a mut [Flags],
 }
 
-/// Whole fits in f32, where the device has them, and in f64, on the host.
+/// Small fits in f32, where the device has them, and in f64, on the host.
 struct Precisions {
-    single: Option<Box<dyn WholeFits>>,
-    double: Option<Box<dyn WholeFits>>,
+    single: Option<Box<dyn SmallFitter>>,
+    double: Option<Box<dyn SmallFitter>>,
     widened: Widened,
 }
 
@@ -99,20 +101,20 @@ impl<'a> Passage<'a> {
     /// Builds the solvers for up to `capacity` curves at once, without running them: in f64, and in f32 unless the fits
     /// are exact.
     fn precisions(&self, capacity: usize) -> Result<Precisions> {
-        let single = || self.whole(capacity, WholeModel::Single(self.formula.lanes(), self.lane_sums()));
-        let double = self.whole(capacity, WholeModel::Double(self.formula.lanes(), self.lane_sums()));
+        let single = || self.problem(capacity, SmallModel::Single(self.formula.lanes(), self.lane_sums()));
+        let double = self.problem(capacity, SmallModel::Double(self.formula.lanes(), self.lane_sums()));
         let single = match self.exact {
             true => None,
-            false => match self.fitter.device.inner.whole(single())? {
+            false => match self.fitter.device.inner.small_fitter(single())? {
                 Some(fits) => Some(fits),
-                None => CpuDevice.whole(single())?,
+                None => CpuDevice.small_fitter(single())?,
             },
         };
-        Ok(Precisions { single, double: CpuDevice.whole(double)?, widened: Widened::default() })
+        Ok(Precisions { single, double: CpuDevice.small_fitter(double)?, widened: Widened::default() })
     }
 
     /// Describes fits of a model to the device that makes them: sizes, settings, tolerances and priors.
-    fn whole(&self, capacity: usize, model: WholeModel) -> Whole {
+    fn problem(&self, capacity: usize, model: SmallModel) -> SmallProblem {
         // a squared step in units of the errors is its predicted reduction over χ² / dof, or over 1
         let (tolerance, largest_cost) = match (self.exact, self.fitter.is_scaled()) {
             (true, _) => (self.settings.ftol * self.finest(), f64::INFINITY),
@@ -124,7 +126,7 @@ impl<'a> Passage<'a> {
         };
         let is_shared = self.curves.grid == Grid::Shared;
         let is_held_by_f32 = is_shared && self.x.iter().all(|x| f64::from(*x as f32) == *x);
-        Whole {
+        SmallProblem {
             capacity,
             parameters: self.parameters,
             predictors: self.predictors,
@@ -212,7 +214,7 @@ impl<'a> Passage<'a> {
         // 1. Gather the data of these curves, and the memory of their results.
         let (p, points, count) = (self.parameters, self.points, rows.chi2.len());
         let (mut promises, mut codes, mut rounds) = (vec![f64::NAN; count], vec![WAITING; count], vec![0; count]);
-        let columns = &mut WholeColumns {
+        let columns = &mut SmallColumns {
             parameters: rows.parameters,
             variances: rows.errors,
             chi2: rows.chi2,
@@ -230,7 +232,7 @@ impl<'a> Passage<'a> {
         let sizes = sizes(y, points);
         let prepared = self.prepare(first..last, &sizes, starts);
         let bounds = bounds(self.fitter, curves, first..last, starts);
-        let batch = WholeBatch {
+        let batch = SmallBatch {
             x: match curves.grid {
                 Grid::Shared => &self.x,
                 Grid::Own => curves.x.part(first * of_fit..last * of_fit, &mut widened.x),
@@ -272,7 +274,7 @@ impl<'a> Passage<'a> {
 
     /// Sets all fits of a batch to their starts, without variances, and marks those that cannot be fitted as bad
     /// inputs. Bad inputs get NaN.
-    fn begin(&self, batch: &WholeBatch<'_>, sizes: &[f64], columns: &mut WholeColumns<'_>) {
+    fn begin(&self, batch: &SmallBatch<'_>, sizes: &[f64], columns: &mut SmallColumns<'_>) {
         let (p, points) = (self.parameters, self.points);
         let bad_x: Vec<usize> = match batch.own_grid {
             true => Vec::new(),
@@ -309,7 +311,7 @@ impl<'a> Passage<'a> {
     /// Returns whether curve `k` of the batch can be fitted; false for the bad inputs of
     /// [`fit`](crate::CurveFitter::fit). `all_finite`: all of its y are finite. `bad_x`: points of the shared grid that
     /// are not finite.
-    fn is_good(&self, batch: &WholeBatch<'_>, k: usize, all_finite: bool, bad_x: &[usize]) -> bool {
+    fn is_good(&self, batch: &SmallBatch<'_>, k: usize, all_finite: bool, bad_x: &[usize]) -> bool {
         let (p, points) = (self.parameters, self.points);
         let counts = |j: usize| batch.mask.is_none_or(|mask| !mask[k * points + j]);
         let y = &batch.y[k * points..(k + 1) * points];
@@ -342,13 +344,13 @@ impl<'a> Passage<'a> {
     }
 
     /// Returns the number of points of fit `k` that are not masked.
-    fn used(&self, batch: &WholeBatch<'_>, k: usize) -> usize {
+    fn used(&self, batch: &SmallBatch<'_>, k: usize) -> usize {
         let masked = |mask: &[bool]| mask[k * self.points..(k + 1) * self.points].iter().filter(|m| **m).count();
         self.points - batch.mask.map_or(0, masked)
     }
 
     /// Compares χ² of a sample of each `together` fits of a GPU with the host's; returns an error if one differs.
-    fn spot_check(&self, first: usize, together: Option<usize>, columns: &WholeColumns<'_>) -> Result<()> {
+    fn spot_check(&self, first: usize, together: Option<usize>, columns: &SmallColumns<'_>) -> Result<()> {
         let Some(together) = together else { return Ok(()) };
         let (p, status) = (self.parameters, |k: usize| Status::from_code(columns.status[k].into()));
         let fitted: Vec<usize> = (0..columns.status.len()).filter(|&k| status(k) != Some(Status::BadInput)).collect();

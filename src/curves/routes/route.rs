@@ -7,7 +7,7 @@
 use crate::curves::{CurveRun, CurveSolver};
 use crate::formula::Formula;
 use crate::solver::LevenbergMarquardt;
-use crate::solver::whole::{MOST_PARAMETERS, MOST_POINTS};
+use crate::solver::small::{MOST_PARAMETERS, MOST_POINTS};
 
 /// Maximum number of rounds of a small fit. What needs more is better off in a population: lanes wait for their slowest
 /// fit.

@@ -14,7 +14,7 @@ use super::wide::V;
 use crate::math::Real;
 use crate::math::lanes::Lanes;
 use crate::math::triangle::packed_index;
-use crate::solver::whole::LaneSum;
+use crate::solver::small::LaneSum;
 
 /// Columns and lines of pixels.
 pub struct Lattice<R> {

@@ -15,7 +15,7 @@ use pulp::{Simd, WithSimd};
 
 use crate::math::Real;
 use crate::math::lanes::Lanes;
-use crate::solver::whole::{AddUp, LaneBlock, LaneGrid, SumRounding};
+use crate::solver::small::{AddUp, LaneBlock, LaneGrid, SumRounding};
 use lattice::Lattice;
 use models::{Decay, Exponential, Gauss1d, Gauss2d, Gauss2dElliptic, Lorentz, Model};
 use wide::V;

@@ -4,7 +4,7 @@ use pulp::Simd;
 
 use super::wide::V;
 use crate::math::Real;
-use crate::solver::whole::SumRounding;
+use crate::solver::small::SumRounding;
 
 /// A model of P parameters and D predictors with K numbers that are the same at every point of a fit; N = 1 + P.
 ///

@@ -3,7 +3,7 @@ use crate::formula::Formula;
 use crate::formula::operation::Elementary;
 use crate::math::lanes::LANES;
 use crate::math::triangle::{packed_index, packed_length};
-use crate::solver::whole::{LaneModel, LaneSum};
+use crate::solver::small::{LaneModel, LaneSum};
 
 /// Irregular numbers between 0.5 and 1.5.
 fn some<R: Elementary>(count: usize, seed: usize) -> Vec<Lanes<R>> {

@@ -1,10 +1,10 @@
-//! Bounds of whole fits.
+//! Bounds of small fits.
 
 use std::ops::Range;
 
 use crate::curves::CurveRun;
 use crate::curves::input::data::Curves;
-use crate::solver::whole::WholeBatch;
+use crate::solver::small::SmallBatch;
 use crate::values::Values;
 
 /// Returns lower and upper bounds of a range of curves, (P) or (curves, P), with held parameters at their `starts`;
@@ -30,7 +30,7 @@ pub(super) fn bounds(
 }
 
 /// Returns the lower and upper bounds of fit `k` of a batch; empty where it has none.
-pub(super) fn bounds_of<'a>(batch: &WholeBatch<'a>, k: usize, p: usize) -> (&'a [f64], &'a [f64]) {
+pub(super) fn bounds_of<'a>(batch: &SmallBatch<'a>, k: usize, p: usize) -> (&'a [f64], &'a [f64]) {
     match batch.bounds {
         Some((lower, upper)) if lower.len() == p => (lower, upper),
         Some((lower, upper)) => (&lower[k * p..(k + 1) * p], &upper[k * p..(k + 1) * p]),

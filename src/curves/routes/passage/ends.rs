@@ -1,4 +1,4 @@
-//! Ends of whole fits: errors from their variances, and statuses that hold.
+//! Ends of small fits: errors from their variances, and statuses that hold.
 
 use rayon::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::curves::input::sizes::roots;
 use crate::curves::results::sound;
 use crate::flag::Flags;
 use crate::solver::Status;
-use crate::solver::whole::{WAITING, WholeBatch, WholeColumns};
+use crate::solver::small::{SmallBatch, SmallColumns, WAITING};
 
 /// Length of the next step, by the Jacobian itself, as a share of the errors, at which a fit whose sums f64 does not
 /// hold has ended.
@@ -28,7 +28,7 @@ struct Judgement {
 impl Passage<'_> {
     /// Turns the variances of a batch's ended fits into errors, in place, and successes that are not finite or no
     /// minima into failures. `first` is the index of the batch's first curve; `sizes`: the largest |y| of each fit.
-    pub(super) fn finish(&self, first: usize, batch: &WholeBatch<'_>, sizes: &[f64], columns: &mut WholeColumns<'_>) {
+    pub(super) fn finish(&self, first: usize, batch: &SmallBatch<'_>, sizes: &[f64], columns: &mut SmallColumns<'_>) {
         let p = self.parameters;
         // all fits have the same degrees of freedom, unless there are masks or bounds of each fit
         let alike = batch.mask.is_none() && batch.bounds.is_none_or(|(lower, _)| lower.len() == p);
@@ -88,8 +88,9 @@ impl Passage<'_> {
         }
     }
 
-    /// Flags fits with infinite errors as undetermined, and those with a parameter at a bound as such.
-    pub(super) fn set_flags(&self, batch: &WholeBatch<'_>, rows: &mut Rows<'_>) {
+    /// Replaces the flags of all fits: undetermined where an error is infinite, at a bound where a parameter that is not
+    /// held is at one.
+    pub(super) fn set_flags(&self, batch: &SmallBatch<'_>, rows: &mut Rows<'_>) {
         let p = self.parameters;
         rows.flags.fill(Flags::empty());
         if batch.bounds.is_none() && rows.errors.iter().fold(true, |all, error| all & error.is_finite()) {
@@ -106,7 +107,7 @@ impl Passage<'_> {
 
     /// Returns the χ² that the rounding of the data of fit `k`, the largest of which is `size`, leaves in any case; 0
     /// if `chi2` is certainly larger.
-    fn rounding_of(&self, batch: &WholeBatch<'_>, k: usize, size: f64, chi2: f64) -> f64 {
+    fn rounding_of(&self, batch: &SmallBatch<'_>, k: usize, size: f64, chi2: f64) -> f64 {
         let points = self.points;
         let plain = batch.sigma.is_none() && batch.mask.is_none();
         let most = if plain { rounding([size].into_iter(), f64::EPSILON) } else { LITTLE };
@@ -148,7 +149,7 @@ impl Passage<'_> {
 
 /// Prepares fits for f64: those that f32 has ended without variances go on from their ends, and those that it has not
 /// ended begin at their starts again.
-pub(super) fn resume(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumns<'_>) {
+pub(super) fn resume(batch: &SmallBatch<'_>, p: usize, columns: &mut SmallColumns<'_>) {
     snap_to_bounds(batch, p, columns);
     // as a rule f32 has ended all
     if columns.status.iter().all(|status| *status > 0)
@@ -173,7 +174,7 @@ pub(super) fn resume(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumn
 }
 
 /// Moves parameters that equal a bound when both are rounded to f32 onto the bound itself.
-fn snap_to_bounds(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumns<'_>) {
+fn snap_to_bounds(batch: &SmallBatch<'_>, p: usize, columns: &mut SmallColumns<'_>) {
     if batch.bounds.is_none() {
         return;
     }
@@ -195,7 +196,7 @@ pub(super) fn put_ends(rows: &mut Rows<'_>, codes: &[i8], rounds: &[u16]) {
     let ends = rows.status.iter_mut().zip(rows.rounds.iter_mut().zip(rows.evaluations.iter_mut()));
     for ((status, (to, evaluations)), (code, from)) in ends.zip(codes.iter().zip(rounds)) {
         *status = Status::from_code((*code).into()).unwrap_or(Status::MaxRounds);
-        // a whole fit evaluates its model with derivatives only
+        // a small fit evaluates its model with derivatives only
         (*to, *evaluations) = ((*from).into(), (*from).into());
     }
 }

@@ -1,4 +1,4 @@
-//! Starts of whole fits: those that lack the scale of the data begin elsewhere, or in other units.
+//! Starts of small fits: those that lack the scale of the data begin elsewhere, or in other units.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::Passage;
 use crate::curves::input::begin;
-use crate::solver::whole::unit;
+use crate::solver::small::unit;
 
 /// Ratio of the sizes of linear parameters and data above which the start is examined.
 const FAR: f64 = 100.0;

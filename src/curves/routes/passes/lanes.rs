@@ -15,7 +15,7 @@ use crate::math::triangle::{packed_index, packed_length};
 use crate::solver::round::simplex::{TrialPoint, Worth, first_lanes, second_lane, simplex};
 use crate::solver::search::{Begin, Machine, Points, SearchFit, SearchSettings, search};
 use crate::solver::simplex::{LANES as TRIALS, Simplex};
-use crate::solver::whole::{LaneBlock, LaneGrid, LaneModel, MOST_PARAMETERS, MOST_POINTS};
+use crate::solver::small::{LaneBlock, LaneGrid, LaneModel, MOST_PARAMETERS, MOST_POINTS};
 use crate::solver::{Outcome, Status};
 
 /// Number of fits that one thread takes at a time.

@@ -80,7 +80,8 @@ impl<R: Real> Outlook<R> {
         contraction(self.reduction, self.previous, best)
     }
 
-    /// Returns whether the step is shorter than `xtol` of the parameters that it moves.
+    /// Returns whether the step is at most `xtol` times as long as the vector of the parameters that it moves, both in
+    /// the norm of √diag(A).
     #[inline(always)]
     pub fn is_short(&self, xtol: R) -> bool {
         self.length_squared <= xtol * xtol * self.scale_squared

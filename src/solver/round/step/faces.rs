@@ -1,5 +1,5 @@
 //! The way of a step through the box: a primal active-set method (Nocedal & Wright 2006, algorithm 16.3). f64. Twin of
-//! `shaders/shared/faces.wgsl`; `cpu/lanes/faces.rs` does the same for whole fits.
+//! `shaders/shared/faces.wgsl`; `cpu/lanes/faces.rs` does the same for small fits.
 //!
 //! The step goes towards the solution for the free parameters as far as the first face of the box. That face holds the
 //! parameter that meets it, and the step goes on to the solution for the others. Where a held parameter could gain

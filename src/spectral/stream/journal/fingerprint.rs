@@ -58,7 +58,7 @@ fn doubles(hash: &mut XxHash3_128, values: &Values) {
     }
 }
 
-/// Adds the number and the bytes of texts to a hash.
+/// Adds the number of texts, and the length and the bytes of each, to a hash.
 fn texts(hash: &mut XxHash3_128, all: &[String]) {
     hash.write(&(all.len() as u64).to_le_bytes());
     for text in all {

@@ -1,4 +1,4 @@
-//! Whole fits of tiny problems: the columns of `fit_columns` against `fit`, which refines every fit in f64 and which
+//! Small fits: the columns of `fit_columns` against `fit`, which refines every fit in f64 and which
 //! `nist` validates.
 
 mod neighbours;

@@ -1,4 +1,4 @@
-//! Whole fits on a GPU, one an invocation.
+//! Small fits on a GPU, one an invocation.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::kernels::source::{Source, UserCode};
 use crate::math::triangle::packed_length;
 use crate::solver::Status;
-use crate::solver::whole::{WAITING, Whole, WholeBatch, WholeColumns, WholeFits};
+use crate::solver::small::{SmallBatch, SmallColumns, SmallFitter, SmallProblem, WAITING};
 
 /// The largest fits: their sums are variables of an invocation, and drivers count their loops.
 pub(super) const MOST_PARAMETERS: usize = 8;
@@ -27,9 +27,9 @@ const FAR: f64 = 1e30;
 const SMALLEST: (f64, f64) = (1e-7, 1e-6);
 
 /// A pipeline and its buffers: state, control, observed, grid, limits.
-pub(super) struct GpuWhole {
+pub(super) struct GpuSmallFitter {
     context: Arc<Context>,
-    whole: Whole,
+    problem: SmallProblem,
     layout: Layout,
     own_grid: Option<bool>,
     ready: Option<Ready>,
@@ -42,16 +42,16 @@ struct Ready {
     readback: wgpu::Buffer,
 }
 
-impl GpuWhole {
+impl GpuSmallFitter {
     /// Makes a solver that fits small curves whole on the GPU; buffers and pipeline are created when first needed.
-    pub fn new(context: Arc<Context>, whole: Whole) -> GpuWhole {
-        let layout = Layout { parameters: whole.parameters, capacity: whole.capacity.max(1) };
-        GpuWhole { context, whole, layout, own_grid: None, ready: None }
+    pub fn new(context: Arc<Context>, problem: SmallProblem) -> GpuSmallFitter {
+        let layout = Layout { parameters: problem.parameters, capacity: problem.capacity.max(1) };
+        GpuSmallFitter { context, problem, layout, own_grid: None, ready: None }
     }
 
-    /// Returns the WGSL source of whole fits, with one grid for all fits or, if `own_grid`, one for each.
+    /// Returns the WGSL source of small fits, with one grid for all fits or, if `own_grid`, one for each.
     fn source(&self, own_grid: bool) -> Source {
-        let Whole { points, predictors, settings, .. } = &self.whole;
+        let SmallProblem { points, predictors, settings, .. } = &self.problem;
         let mut constants = self.layout.constants();
         for (k, (name, element, access)) in [
             ("state", "f32", "read_write"),
@@ -66,10 +66,10 @@ impl GpuWhole {
             constants.line(&format!("@group(0) @binding({k}) var<storage, {access}> {name}: array<{element}>;"));
         }
         constants.unsigned("POINTS", *points);
-        constants.unsigned("ROWS", 1 + self.whole.parameters);
-        constants.unsigned("TRIANGLE", packed_length(self.whole.parameters));
+        constants.unsigned("ROWS", 1 + self.problem.parameters);
+        constants.unsigned("TRIANGLE", packed_length(self.problem.parameters));
         constants.unsigned("SOME_ROUNDS", SOME_ROUNDS);
-        constants.float("TOLERANCE", self.context.tolerance(self.whole.tolerance.max(SMALLEST.0)));
+        constants.float("TOLERANCE", self.context.tolerance(self.problem.tolerance.max(SMALLEST.0)));
         constants.float("XTOL", settings.xtol.max(SMALLEST.1));
         declare_step(&mut constants, settings);
         declare_trust(&mut constants);
@@ -80,13 +80,13 @@ impl GpuWhole {
             count => (format!("array<f32, {count}>"), format!("array<f32, {count}>({})", each.join(", "))),
         };
         constants.line(&format!("fn predictors_at(point: u32, slot: u32) -> {kind} {{ return {value}; }}"));
-        let user = UserCode { name: "model".into(), text: self.whole.wgsl.clone() };
-        Source::join(&constants, "whole", include_str!("../../shaders/whole.wgsl"), &["functions"], Some(&user))
+        let user = UserCode { name: "model".into(), text: self.problem.wgsl.clone() };
+        Source::join(&constants, "small", include_str!("../../shaders/small.wgsl"), &["functions"], Some(&user))
     }
 
-    /// Compiles the kernel of whole fits, and creates buffers for as many fits as the present capacity.
+    /// Compiles the kernel of small fits, and creates buffers for as many fits as the present capacity.
     fn make_ready(&self, own_grid: bool) -> Result<Ready> {
-        let Whole { points, predictors, parameters, .. } = self.whole;
+        let SmallProblem { points, predictors, parameters, .. } = self.problem;
         let (context, capacity) = (&*self.context, self.layout.capacity);
         let grid = predictors * points * if own_grid { capacity } else { 1 };
         let state = self.layout.state_length() * capacity;
@@ -96,7 +96,7 @@ impl GpuWhole {
             return Err(context.too_large(format!("a buffer of {largest} bytes is above the limits")));
         }
         let writes = [true, true, false, false, false];
-        let Unbound { pipeline, layout } = pipelines::compiled(context, "whole", &self.source(own_grid), &writes)?;
+        let Unbound { pipeline, layout } = pipelines::compiled(context, "small", &self.source(own_grid), &writes)?;
         context.guarded(|| {
             let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
             let names = ["state", "control", "observed", "grid", "limits"];
@@ -118,8 +118,8 @@ impl GpuWhole {
     }
 
     /// Returns what the GPU's buffers hold before `fits` begin: state, control, data, grid and limits.
-    fn contents(&self, fits: &[usize], batch: &WholeBatch<'_>, columns: &WholeColumns<'_>) -> Contents {
-        let Whole { points, predictors, parameters, settings, .. } = &self.whole;
+    fn contents(&self, fits: &[usize], batch: &SmallBatch<'_>, columns: &SmallColumns<'_>) -> Contents {
+        let SmallProblem { points, predictors, parameters, settings, .. } = &self.problem;
         let (capacity, p) = (self.layout.capacity, *parameters);
         let mut state = vec![0.0f32; self.layout.state_length() * capacity];
         let mut control = vec![0i32; CONTROL.len() * capacity];
@@ -166,15 +166,15 @@ impl GpuWhole {
         &self,
         ready: &Ready,
         fits: &[usize],
-        batch: &WholeBatch<'_>,
-        columns: &mut WholeColumns<'_>,
+        batch: &SmallBatch<'_>,
+        columns: &mut SmallColumns<'_>,
     ) -> Result<()> {
         let contents = self.contents(fits, batch, columns);
         let floats = [(0, &contents.state), (2, &contents.observed), (3, &contents.grid), (4, &contents.limits)];
         let queue = &self.context.queue;
         floats.iter().for_each(|(k, v)| queue.write_buffer(&ready.buffers[*k], 0, bytemuck::cast_slice(v)));
         queue.write_buffer(&ready.buffers[1], 0, bytemuck::cast_slice(&contents.control));
-        let mut left = self.whole.settings.max_rounds as usize;
+        let mut left = self.problem.settings.max_rounds as usize;
         let mut control: Vec<i32>;
         loop {
             self.dispatch(ready, fits.len());
@@ -227,10 +227,10 @@ impl GpuWhole {
         fits: &[usize],
         state: &[f32],
         control: &[i32],
-        batch: &WholeBatch<'_>,
-        columns: &mut WholeColumns<'_>,
+        batch: &SmallBatch<'_>,
+        columns: &mut SmallColumns<'_>,
     ) {
-        let (p, capacity) = (self.whole.parameters, self.layout.capacity);
+        let (p, capacity) = (self.problem.parameters, self.layout.capacity);
         let number = |field, index, slot| f64::from(state[self.layout.at(field, index, slot)]);
         for (slot, &fit) in fits.iter().enumerate() {
             for q in 0..p {
@@ -255,8 +255,8 @@ struct Contents {
     limits: Vec<f32>,
 }
 
-impl WholeFits for GpuWhole {
-    fn fit(&mut self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) -> Result<()> {
+impl SmallFitter for GpuSmallFitter {
+    fn fit(&mut self, batch: &SmallBatch<'_>, columns: &mut SmallColumns<'_>) -> Result<()> {
         let waiting: Vec<usize> = (0..columns.status.len()).filter(|&i| columns.status[i] == WAITING).collect();
         if waiting.is_empty() {
             return Ok(());

@@ -1,6 +1,6 @@
-//! Whole fits of tiny problems (a few dozen points, a few parameters), from start to end in one call, side by side:
-//! what a device may offer besides rounds of a [`Recording`](crate::recording::Recording). They are no stage of a
-//! recording. The CPU gives each fit a lane, f32 or f64 (`cpu/whole.rs`), a GPU an invocation, f32 (`gpu/whole.rs`).
+//! Small fits: many curves of a few dozen points and a few parameters, each fitted from start to end in one call. What a
+//! device may offer besides rounds of a [`Recording`](crate::recording::Recording). They are no stage of a
+//! recording. The CPU gives each fit a lane, f32 or f64 (`cpu/small.rs`), a GPU an invocation, f32 (`gpu/small.rs`).
 //!
 //! Levenberg–Marquardt as in `step`: Marquardt scaling, Nielsen's damping, box bounds by an active set. A fit ends when
 //! what its next step would gain is at most `tolerance` × its cost; the step before is taken on trust.
@@ -13,9 +13,9 @@ use super::settings::LevenbergMarquardt;
 use crate::error::Result;
 use crate::math::lanes::Lanes;
 
-/// Most parameters of a whole fit.
+/// Most parameters of a small fit.
 pub const MOST_PARAMETERS: usize = 16;
-/// Most points of a whole fit.
+/// Most points of a small fit.
 pub const MOST_POINTS: usize = 512;
 
 /// Grid of the points of a block.
@@ -67,7 +67,7 @@ pub type AddUp<R> = Arc<dyn Fn(LaneSum<'_, R>) + Send + Sync>;
 
 /// A model and the precision in which it is fitted. GPUs know f32 alone, and no sums.
 #[derive(Clone)]
-pub enum WholeModel {
+pub enum SmallModel {
     Single(LaneModel<f32>, Option<AddUp<f32>>),
     Double(LaneModel<f64>, Option<AddUp<f64>>),
 }
@@ -102,15 +102,15 @@ pub struct GaussianPrior {
     pub weight: f64,
 }
 
-/// Model of whole fits, and the settings with which it is fitted.
+/// Model of small fits, and the settings with which it is fitted.
 #[derive(Clone)]
-pub struct Whole {
+pub struct SmallProblem {
     /// Most fits at a time.
     pub capacity: usize,
     pub parameters: usize,
     pub predictors: usize,
     pub points: usize,
-    pub model: WholeModel,
+    pub model: SmallModel,
     /// The twin of `model`, as in a [`Custom`](crate::recording::Custom) stage.
     pub wgsl: String,
     /// True if the derivative by the last parameter is 1 everywhere.
@@ -127,7 +127,7 @@ pub struct Whole {
 
 /// The data of many fits, row by row. P is the number of parameters.
 #[derive(Clone, Copy, Debug)]
-pub struct WholeBatch<'a> {
+pub struct SmallBatch<'a> {
     /// (predictors, points), or (fits, predictors, points) when `own_grid`.
     pub x: &'a [f64],
     pub own_grid: bool,
@@ -147,7 +147,7 @@ pub struct WholeBatch<'a> {
 
 /// Starts and results of the fits.
 #[derive(Debug)]
-pub struct WholeColumns<'a> {
+pub struct SmallColumns<'a> {
     /// (fits, P): where each fit begins, inside its bounds; then its solution.
     pub parameters: &'a mut [f64],
     /// (fits, P): the diagonal of A⁻¹; 0 for held parameters, NaN for undetermined ones and those at a bound. After
@@ -166,10 +166,10 @@ pub struct WholeColumns<'a> {
 /// The status of a fit that is to be made.
 pub const WAITING: i8 = i8::MIN;
 
-/// Whole fits on a device that is ready for them.
-pub trait WholeFits: Send + Sync {
+/// Fitter of small curves on one device.
+pub trait SmallFitter: Send + Sync {
     /// Makes all waiting fits. A fit's bits do not depend on the others.
-    fn fit(&mut self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) -> Result<()>;
+    fn fit(&mut self, batch: &SmallBatch<'_>, columns: &mut SmallColumns<'_>) -> Result<()>;
 
     /// Returns how many waiting fits come back from the device at a time, in their order; `None` on the host.
     fn together(&self) -> Option<usize> {
@@ -177,7 +177,7 @@ pub trait WholeFits: Send + Sync {
     }
 }
 
-impl WholeBatch<'_> {
+impl SmallBatch<'_> {
     /// Returns whether the points have errors or a mask, so that they do not all count alike.
     pub fn is_weighted(&self) -> bool {
         self.sigma.is_some() || self.mask.is_some()

@@ -1,5 +1,5 @@
-//! Whole fits of tiny problems, a lane each: rounds over a block of lanes, in which a fit that ends makes room for a
-//! waiting one. f32 or f64. Twin of `shaders/whole.wgsl`, which gives each fit an invocation.
+//! Small fits, one per lane: rounds over a block of lanes, in which a fit that ends makes room for a
+//! waiting one. f32 or f64. Twin of `shaders/small.wgsl`, which gives each fit an invocation.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,14 +9,16 @@ use super::lanes::{Block, Doubts, Model, Seat, Source, load, units as measure, u
 use crate::error::Result;
 use crate::math::Real;
 use crate::math::lanes::LANES;
-use crate::solver::whole::{AddUp, LaneModel, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel};
+use crate::solver::small::{
+    AddUp, LaneModel, SmallBatch, SmallColumns, SmallFitter, SmallModel, SmallProblem, WAITING,
+};
 
 /// Fits that one thread takes at a time.
 const TASK: usize = 2048;
 
-/// Whole fits on all cores.
-pub struct CpuWhole {
-    whole: Whole,
+/// Small fits on all cores.
+pub struct CpuSmallFitter {
+    problem: SmallProblem,
     single: Pool<f32>,
     double: Pool<f64>,
 }
@@ -32,19 +34,19 @@ struct Scratch<R> {
     units: Vec<f64>,
 }
 
-impl CpuWhole {
+impl CpuSmallFitter {
     /// Makes a CPU solver that takes small curves from start to end, one per vector lane; its working memory comes
     /// later.
-    pub fn new(whole: Whole) -> CpuWhole {
-        CpuWhole { whole, single: Pool::default(), double: Pool::default() }
+    pub fn new(problem: SmallProblem) -> CpuSmallFitter {
+        CpuSmallFitter { problem, single: Pool::default(), double: Pool::default() }
     }
 }
 
-impl WholeFits for CpuWhole {
-    fn fit(&mut self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) -> Result<()> {
-        match &self.whole.model {
-            WholeModel::Single(rows, sums) => fit_all(&self.whole, rows, sums, &self.single, batch, columns),
-            WholeModel::Double(rows, sums) => fit_all(&self.whole, rows, sums, &self.double, batch, columns),
+impl SmallFitter for CpuSmallFitter {
+    fn fit(&mut self, batch: &SmallBatch<'_>, columns: &mut SmallColumns<'_>) -> Result<()> {
+        match &self.problem.model {
+            SmallModel::Single(rows, sums) => fit_all(&self.problem, rows, sums, &self.single, batch, columns),
+            SmallModel::Double(rows, sums) => fit_all(&self.problem, rows, sums, &self.double, batch, columns),
         }
         Ok(())
     }
@@ -52,24 +54,24 @@ impl WholeFits for CpuWhole {
 
 /// Fits all waiting curves of a batch on all cores in precision R, and writes the results to the columns.
 fn fit_all<R: Real>(
-    whole: &Whole,
+    problem: &SmallProblem,
     rows: &LaneModel<R>,
     sums: &Option<AddUp<R>>,
     pool: &Pool<R>,
-    batch: &WholeBatch<'_>,
-    columns: &mut WholeColumns<'_>,
+    batch: &SmallBatch<'_>,
+    columns: &mut SmallColumns<'_>,
 ) {
     let shared_x: Vec<R> = if batch.own_grid { Vec::new() } else { batch.x.iter().map(|x| R::of(*x)).collect() };
-    let is_plain = whole.estimator.is_least_squares() && !batch.is_weighted() && !batch.own_grid;
+    let is_plain = problem.estimator.is_least_squares() && !batch.is_weighted() && !batch.own_grid;
     let model = Model { rows, sums: sums.as_ref().filter(|_| is_plain), shared_x: &shared_x };
-    let count = whole.parameters;
+    let count = problem.parameters;
     let parameters =
         columns.parameters.par_chunks_mut(TASK * count).zip(columns.variances.par_chunks_mut(TASK * count));
     let sums = columns.chi2.par_chunks_mut(TASK).zip(columns.promises.par_chunks_mut(TASK));
     let ends = columns.status.par_chunks_mut(TASK).zip(columns.rounds.par_chunks_mut(TASK));
     let parts = parameters.zip(sums).zip(ends).enumerate();
     parts.for_each(|(task, ((parameters, sums), ends))| {
-        let mut columns = WholeColumns {
+        let mut columns = SmallColumns {
             parameters: parameters.0,
             variances: parameters.1,
             chi2: sums.0,
@@ -78,10 +80,10 @@ fn fit_all<R: Real>(
             rounds: ends.1,
         };
         let (first, last) = (task * TASK, task * TASK + columns.status.len());
-        let mut scratch = Scratch::take(pool, whole, batch);
+        let mut scratch = Scratch::take(pool, problem, batch);
         let Scratch { block, doubts, units } = &mut scratch;
         measure(batch, first * count..last * count, units);
-        let source = Source { batch: *batch, first, units, whole };
+        let source = Source { batch: *batch, first, units, problem };
         fit_waiting(block, doubts, &model, &source, &mut columns);
         if let Some(doubts) = doubts {
             doubts.settle(&source, &mut columns);
@@ -92,14 +94,14 @@ fn fit_all<R: Real>(
 
 impl<R: Real> Scratch<R> {
     /// Takes working memory of the batch's shape from the pool of spare ones, or makes it.
-    fn take(pool: &Pool<R>, whole: &Whole, batch: &WholeBatch<'_>) -> Scratch<R> {
+    fn take(pool: &Pool<R>, problem: &SmallProblem, batch: &SmallBatch<'_>) -> Scratch<R> {
         let known = pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
         known.filter(|scratch| scratch.block.has_shape_of(batch)).unwrap_or_else(|| {
             let single = size_of::<R>() == 4;
             // what f32's rounding does is known of these
-            let plain = whole.estimator.is_least_squares() && whole.priors.is_empty();
-            let doubts = (single && plain).then(|| Doubts::new(whole, batch));
-            Scratch { block: Block::new(whole, batch, !single || plain), doubts, units: Vec::new() }
+            let plain = problem.estimator.is_least_squares() && problem.priors.is_empty();
+            let doubts = (single && plain).then(|| Doubts::new(problem, batch));
+            Scratch { block: Block::new(problem, batch, !single || plain), doubts, units: Vec::new() }
         })
     }
 }
@@ -110,9 +112,9 @@ fn fit_waiting<R: Real>(
     doubts: &mut Option<Doubts>,
     model: &Model<'_, R>,
     source: &Source<'_>,
-    columns: &mut WholeColumns<'_>,
+    columns: &mut SmallColumns<'_>,
 ) {
-    let whole = source.whole;
+    let problem = source.problem;
     // a bit a lane that has a fit, and which one
     let (mut taken, mut fits, mut next) = (0u64, [0; LANES], 0);
     let (mut fresh, mut ended): (Vec<Seat>, Vec<Seat>) = Default::default();
@@ -130,8 +132,8 @@ fn fit_waiting<R: Real>(
         if taken == 0 {
             return;
         }
-        block.linearise(whole, model);
-        block.step(whole);
+        block.linearise(problem, model);
+        block.step(problem);
         ended.clear();
         let mut left = taken & !block.running();
         taken ^= left;
@@ -142,9 +144,9 @@ fn fit_waiting<R: Real>(
             left &= left - 1;
         }
         if size_of::<R>() == 8 && !ended.is_empty() {
-            block.variances(whole, model);
+            block.variances(problem, model);
         }
-        unload(block, &ended, whole, columns);
+        unload(block, &ended, problem, columns);
         if let Some(doubts) = doubts {
             doubts.take(block, &ended, source, columns);
         }

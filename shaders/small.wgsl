@@ -1,10 +1,10 @@
-// Whole fits of tiny problems: up to SOME_ROUNDS rounds of Levenberg-Marquardt (src/solver/whole.rs) of one fit an
+// Small fits: up to SOME_ROUNDS rounds of Levenberg-Marquardt (src/solver/small.rs) of one fit an
 // invocation, which sums its points itself. The state stays in its buffer between dispatches; loops are short, as
 // drivers count them.
 //
 // state, control as in step.wgsl; observed (POINTS x 2 x CAPACITY: y, weight), grid (predictors x points x CAPACITY, or
 // shared), limits (PARAMETERS x 3 x CAPACITY: lower, upper, unit). f32. fill() and predictors_at() are generated. Twin
-// of src/cpu/whole.rs.
+// of src/cpu/small.rs.
 //@use functions, state, packed, box, judge
 
 fn limit(kind: u32, parameter: u32, slot: u32) -> f32 {

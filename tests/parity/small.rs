@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{SIZES, gpu};
 use popfit::low_level::cpu::CpuDevice;
-use popfit::low_level::solver::whole::{
-    LaneBlock, LaneGrid, LaneModel, Rounding, WAITING, Whole, WholeBatch, WholeColumns, WholeModel,
+use popfit::low_level::solver::small::{
+    LaneBlock, LaneGrid, LaneModel, Rounding, SmallBatch, SmallColumns, SmallModel, SmallProblem, WAITING,
 };
 use popfit::low_level::solver::{Device, Estimator, LevenbergMarquardt};
 use popfit::{Formula, Status};
@@ -48,9 +48,9 @@ fn boundless() -> LaneModel<f32> {
 /// Parameters, variances, chi2, statuses.
 type Fits = (Vec<f64>, Vec<f64>, Vec<f64>, Vec<i8>);
 
-fn fit(device: &dyn Device, model: WholeModel, batch: &WholeBatch<'_>) -> Fits {
+fn fit(device: &dyn Device, model: SmallModel, batch: &SmallBatch<'_>) -> Fits {
     let count = batch.starts.len() / 3;
-    let whole = Whole {
+    let small = SmallProblem {
         capacity: 50,
         parameters: 3,
         predictors: 1,
@@ -68,7 +68,7 @@ fn fit(device: &dyn Device, model: WholeModel, batch: &WholeBatch<'_>) -> Fits {
     let (mut parameters, mut variances) = (batch.starts.to_vec(), vec![f64::NAN; 3 * count]);
     let (mut chi2, mut promises) = (vec![f64::NAN; count], vec![f64::NAN; count]);
     let (mut status, mut rounds) = (vec![WAITING; count], vec![0; count]);
-    let mut columns = WholeColumns {
+    let mut columns = SmallColumns {
         parameters: &mut parameters,
         variances: &mut variances,
         chi2: &mut chi2,
@@ -76,7 +76,7 @@ fn fit(device: &dyn Device, model: WholeModel, batch: &WholeBatch<'_>) -> Fits {
         status: &mut status,
         rounds: &mut rounds,
     };
-    device.whole(whole).unwrap().unwrap().fit(batch, &mut columns).unwrap();
+    device.small_fitter(small).unwrap().unwrap().fit(batch, &mut columns).unwrap();
     (parameters, variances, chi2, status)
 }
 
@@ -100,7 +100,7 @@ fn whole_fits_agree() {
             let mask: Vec<bool> = each().map(|(k, j)| (k + 2 * j) % 9 == 0).collect();
             let starts: Vec<f64> = (0..count).flat_map(|k| [2.5, 1.2, 0.5 + 0.1 * random(k)]).collect();
             let bounds = ([0.0, 0.8, -10.0], [3.0, 9.0, 10.0]);
-            let batch = WholeBatch {
+            let batch = SmallBatch {
                 units: None,
                 x: &x,
                 own_grid,
@@ -110,9 +110,9 @@ fn whole_fits_agree() {
                 starts: &starts,
                 bounds: bounded.then_some((&bounds.0, &bounds.1)),
             };
-            let exact = fit(&CpuDevice, WholeModel::Double(decay!(f64), None), &batch);
-            let cpu = fit(&CpuDevice, WholeModel::Single(decay!(f32), None), &batch);
-            let found = fit(&gpu, WholeModel::Single(decay!(f32), None), &batch);
+            let exact = fit(&CpuDevice, SmallModel::Double(decay!(f64), None), &batch);
+            let cpu = fit(&CpuDevice, SmallModel::Single(decay!(f32), None), &batch);
+            let found = fit(&gpu, SmallModel::Single(decay!(f32), None), &batch);
             for k in 0..count {
                 let success = |fits: &Fits| Status::from_code(fits.3[k].into()).is_some_and(Status::is_success);
                 assert!(success(&cpu) && success(&found) && success(&exact), "{k}: {} {}", cpu.3[k], found.3[k]);
