@@ -83,25 +83,23 @@ fn choose(slot: u32) -> i32 {
     }
     let rejections = control[cell(REJECTIONS, slot)];
     let remaining = select(reduction, expected_reduction(slot), is_comparable(slot));
-    var small_reduction = remaining <= TOLERANCE * cost;
+    let least = least_reduction(TOLERANCE, cost);
+    var small_reduction = remaining <= least;
     var small_step = is_short();
-    if is_held_back(slot, small_reduction || small_step) {
+    if releases_floor(slot, small_reduction || small_step) {
         control[cell(MODE, slot)] = RELEASED; // what the floor held back is to move, too
     }
     let settled = step_damping < UNDAMPED;
     let trusted = is_trusted(slot);
-    small_reduction = small_reduction && settled && (trusted || reduction <= TOLERANCE * cost);
+    small_reduction = small_reduction && settled && (trusted || reduction <= least);
     small_step = small_step && settled;
     state[at(PREDICTED_REDUCTION, slot)] = taken_reduction;
-    for (var p = 0u; p < parameter_count; p++) {
-        let next = clamp(state[at(ACCEPTED + p, slot)] + delta[p], lower_bound(slot, p), upper_bound(slot, p));
-        state[at(TRIAL_PARAMETERS + p, slot)] = next;
-        if trusted && (small_reduction || small_step) {
-            state[at(ACCEPTED + p, slot)] = next;
-        }
-    }
+    moves(slot);
     if small_reduction || small_step {
         if trusted {
+            for (var p = 0u; p < parameter_count; p++) {
+                state[at(ACCEPTED + p, slot)] = trial(p, slot);
+            }
             state[at(CHI2, slot)] = max(cost - abs(taken_reduction), 0.0);
         }
         return converged(small_reduction, small_step);

@@ -20,17 +20,17 @@ fn judge(slot: u32) -> i32 {
     if control[cell(ROUNDS, slot)] == 1 {
         return accept_first(slot);
     }
+    let mode = control[cell(MODE, slot)];
+    if mode == SEARCHING || mode == RELEASED {
+        judge_by_cost(slot, 0.0);
+        return RUNNING;
+    }
     let finite = trial_is_finite(slot);
     let cost = accepted_cost(slot);
-    let mode = control[cell(MODE, slot)];
     if mode == STRIDING {
         // a lengthened step may not raise the cost, nor lead beyond the minimum
         let low = finite && trial_cost(slot) <= cost * (1.0 + NOISE);
         settle(slot, low && !turns_back(slot));
-        return RUNNING;
-    }
-    if mode != FINISHING_MODE {
-        judge_by_cost(slot, 0.0);
         return RUNNING;
     }
     if finite && trial_cost(slot) <= cost * FINISHING_RISE {
@@ -138,18 +138,6 @@ fn take_last(slot: u32) -> i32 {
     return FTOL_STATUS;
 }
 
-// Puts the trial point at delta from the accepted one: whether it is another.
-fn moves(slot: u32) -> bool {
-    var moved = false;
-    for (var p = 0u; p < parameter_count; p++) {
-        let value = state[at(ACCEPTED + p, slot)];
-        let next = clamp(value + delta[p], lower_bound(slot, p), upper_bound(slot, p));
-        state[at(TRIAL_PARAMETERS + p, slot)] = next;
-        moved = moved || next != value;
-    }
-    return moved;
-}
-
 // Makes the step: the status when nothing moves or `last`, or RUNNING.
 fn set_trial(slot: u32, last: bool) -> i32 {
     state[at(PREDICTED_REDUCTION, slot)] = taken_reduction;
@@ -190,7 +178,7 @@ fn choose(slot: u32) -> i32 {
         }
         undamped = step_damping < UNDAMPED;
         let small = reduction <= max(FTOL, NOISE) * cost || is_short();
-        if mode == SEARCHING && is_held_back(slot, small) {
+        if mode == SEARCHING && releases_floor(slot, small) {
             control[cell(MODE, slot)] = RELEASED;
             continue;
         }
@@ -208,8 +196,8 @@ fn choose(slot: u32) -> i32 {
             return status;
         }
     }
-    let least_reduction = FTOL * min(cost, LARGEST_COST);
-    let small_reduction = undamped && reduction <= least_reduction;
+    let least = least_reduction(FTOL, cost);
+    let small_reduction = undamped && reduction <= least;
     let status = converged(small_reduction, undamped && is_short());
     if status != RUNNING {
         return status;
@@ -218,7 +206,7 @@ fn choose(slot: u32) -> i32 {
     // promise of a step with other free parameters says nothing about this one
     let is_near = cost / TRUSTED_COST <= LARGEST_COST && control[cell(FINISHING, slot)] <= TRUSTED_STEPS;
     let plain = state[at(PENALTY, slot)] == 0.0 && !bent && !changed && is_comparable(slot);
-    let last = is_near && undamped && plain && expected_reduction(slot) <= least_reduction;
+    let last = is_near && undamped && plain && expected_reduction(slot) <= least;
     return set_trial(slot, TRUSTS_STEPS && last);
 }
 

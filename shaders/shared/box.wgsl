@@ -149,7 +149,7 @@ fn solve_damped(slot: u32) -> bool {
         if solve_in_box(slot, mu) {
             return true;
         }
-        state[at(DAMPING, slot)] = max(10.0 * mu, 1.0e-6);
+        state[at(DAMPING, slot)] = max(RAISE * mu, LEAST_RAISED);
     }
     return false;
 }

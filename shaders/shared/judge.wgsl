@@ -64,8 +64,8 @@ fn accept_first(slot: u32) -> i32 {
 }
 
 // Accepts or rejects the trial point by its cost, and updates the damping (Nielsen 1999, eqs. 2.20-2.21). A cost may be
-// higher by the share `rise`, where no finishing steps follow. A shortened step may gain less than the rounding of the
-// cost: it is accepted, and the damping stays, as it does at a gain ratio of a half.
+// higher by less than the share `rise`, where no finishing steps follow. A shortened step may gain less than the
+// rounding of the cost: it is accepted as if its gain ratio were a half, at which the damping stays.
 fn judge_by_cost(slot: u32, rise: f32) {
     let cost = accepted_cost(slot);
     let next = trial_cost(slot);
@@ -91,8 +91,8 @@ fn contraction(next: f32, previous: f32) -> f32 {
     return clamp(next / previous, BEST_CONTRACTION, 1.0);
 }
 
-// True if the last two reductions tell how fast a fit converges. The first one, one after a rejection, and that of a
-// rescaled step do not: NaN, or negative.
+// True if the last two reductions tell how fast a fit converges. The first one (NaN), one after a rejection, and that of
+// a rescaled step (negative) do not.
 fn is_comparable(slot: u32) -> bool {
     return state[at(PREDICTED_REDUCTION, slot)] > 0.0 && control[cell(REJECTIONS, slot)] == 0 && !rescaled;
 }
@@ -102,22 +102,39 @@ fn expected_reduction(slot: u32) -> f32 {
     return reduction * contraction(reduction, state[at(PREDICTED_REDUCTION, slot)]);
 }
 
-// True if the step is shorter than XTOL of the parameters that it moves.
+// True if the step is at most XTOL times as long as the vector of the parameters that it moves.
 fn is_short() -> bool {
     return step_length <= XTOL * step_scale;
 }
 
 // True if the floor of the damping's diagonal is to be released: the damping itself hardly counts, but the floor does,
 // and the fit is about to end or creeps.
-fn is_held_back(slot: u32, about_to_end: bool) -> bool {
+fn releases_floor(slot: u32, about_to_end: bool) -> bool {
     let creeps = control[cell(ROUNDS, slot)] >= PATIENCE;
     return step_damping >= UNDAMPED && state[at(DAMPING, slot)] < UNDAMPED && (about_to_end || creeps);
+}
+
+// The predicted reduction at which a cost has converged: a share of it, or of LARGEST_COST where it is higher.
+fn least_reduction(tolerance: f32, cost: f32) -> f32 {
+    return tolerance * min(cost, LARGEST_COST);
 }
 
 // The status of a fit that has converged by its reduction, by its step, or by both; RUNNING where it has not.
 fn converged(small_reduction: bool, small_step: bool) -> i32 {
     let one = select(select(RUNNING, XTOL_STATUS, small_step), FTOL_STATUS, small_reduction);
     return select(one, FTOL_XTOL_STATUS, small_reduction && small_step);
+}
+
+// Puts the trial point at delta from the accepted one: whether it is another.
+fn moves(slot: u32) -> bool {
+    var moved = false;
+    for (var p = 0u; p < parameter_count; p++) {
+        let value = state[at(ACCEPTED + p, slot)];
+        let next = clamp(value + delta[p], lower_bound(slot, p), upper_bound(slot, p));
+        state[at(TRIAL_PARAMETERS + p, slot)] = next;
+        moved = moved || next != value;
+    }
+    return moved;
 }
 
 // MINPACK's gtol: the largest cosine between the residual and a free column of the Jacobian; 0 when nothing is free.

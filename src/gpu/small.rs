@@ -13,6 +13,7 @@ use crate::kernels::source::{Source, UserCode};
 use crate::math::triangle::packed_length;
 use crate::solver::Status;
 use crate::solver::small::{SmallBatch, SmallColumns, SmallFitter, SmallProblem, WAITING};
+use crate::solver::thresholds::{LEAST_FTOL, LEAST_XTOL};
 
 /// The largest fits: their sums are variables of an invocation, and drivers count their loops.
 pub(super) const MOST_PARAMETERS: usize = 8;
@@ -23,8 +24,6 @@ const LEAST: usize = 64;
 const SOME_ROUNDS: usize = 8;
 /// Bounds that stand for none: infinities in comparisons are not safe on every GPU.
 const FAR: f64 = 1e30;
-/// The smallest tolerances that f32 can hold: of a reduction of the cost, and of a step.
-const SMALLEST: (f64, f64) = (1e-7, 1e-6);
 
 /// A pipeline and its buffers: state, control, observed, grid, limits.
 pub(super) struct GpuSmallFitter {
@@ -69,8 +68,9 @@ impl GpuSmallFitter {
         constants.unsigned("ROWS", 1 + self.problem.parameters);
         constants.unsigned("TRIANGLE", packed_length(self.problem.parameters));
         constants.unsigned("SOME_ROUNDS", SOME_ROUNDS);
-        constants.float("TOLERANCE", self.context.tolerance(self.problem.tolerance.max(SMALLEST.0)));
-        constants.float("XTOL", settings.xtol.max(SMALLEST.1));
+        constants.float("TOLERANCE", self.context.tolerance(self.problem.tolerance.max(LEAST_FTOL)));
+        constants.float("LARGEST_COST", self.problem.largest_cost.min(f64::from(f32::MAX)));
+        constants.float("XTOL", settings.xtol.max(LEAST_XTOL));
         declare_step(&mut constants, settings);
         declare_trust(&mut constants);
         let place = if own_grid { " * CAPACITY + slot" } else { "" };

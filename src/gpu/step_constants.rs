@@ -4,8 +4,8 @@ use crate::kernels::source::Constants;
 use crate::math::Real;
 use crate::solver::thresholds::{
     AT_FACE, BENT, BEST_CONTRACTION, CLASSICAL, CLOSE, COLLAPSED, CREEPS, FAR_COSINE, FINISHING_DAMPING,
-    FINISHING_RISE, FINISHING_STEPS, LEAST_EDGE, LEGS, LONGEST_STRIDE, PARALLEL, PATIENCE, RESPREAD, SHRINKS, SLIGHT,
-    SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS, TRUSTED_COST, TRUSTED_STEP, TRUSTED_STEPS, UNDAMPED,
+    FINISHING_RISE, FINISHING_STEPS, LEAST_EDGE, LEAST_RAISED, LEGS, LONGEST_STRIDE, PARALLEL, PATIENCE, RAISE,
+    RESPREAD, SHRINKS, SLIGHT, SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS, TRUSTED_COST, TRUSTED_STEP, TRUSTED_STEPS, UNDAMPED,
 };
 use crate::solver::{LevenbergMarquardt, NelderMead};
 
@@ -22,6 +22,8 @@ pub(super) fn declare_step(constants: &mut Constants, settings: &LevenbergMarqua
     constants.signed("PATIENCE", signed(PATIENCE));
     constants.float("SMALLEST_MAGNITUDE", SMALLEST_MAGNITUDE);
     constants.unsigned("SOLVE_ATTEMPTS", SOLVE_ATTEMPTS);
+    constants.float("RAISE", RAISE);
+    constants.float("LEAST_RAISED", LEAST_RAISED);
     constants.unsigned("LEGS", LEGS);
     constants.float("SLIGHT", SLIGHT);
 }

@@ -37,7 +37,16 @@ const DIFFERENCE: f64 = 2e-3;
 /// Phases, each at the number that it has in WGSL.
 const PHASES: [Phase; 4] = [Phase::Searching, Phase::Finishing, Phase::Released, Phase::Striding];
 
+/// Cells of the control buffer that the kernel reads.
+const CELLS: [&str; 5] = ["STATUS", "ROUNDS", "REJECTIONS", "MODE", "FINISHING"];
+
+/// Returns the index of a cell of the control buffer.
+fn cell(name: &str) -> usize {
+    CONTROL.iter().position(|other| *other == name).unwrap()
+}
+
 /// A member, and the bounds of its parameters.
+#[derive(Clone, Debug)]
 struct Case {
     member: Member,
     lower: Vec<f64>,
@@ -60,7 +69,7 @@ fn times(matrix: &[f64], x: &[f64]) -> Vec<f64> {
     (0..x.len()).map(row).collect()
 }
 
-/// Draws the sums at the accepted point: a cost, a gradient that is a third to 10⁻⁵ of its square root,
+/// Draws the sums at the accepted point: a cost, a gradient of a third to 10⁻⁵ of the square root of the cost, or of 0,
 /// and a normal matrix.
 fn sums(random: &mut Random) -> Sums {
     // the floor of the damping's diagonal holds parameters back whose columns are small
@@ -73,7 +82,8 @@ fn sums(random: &mut Random) -> Sums {
         (0..=p).for_each(|q| normal_matrix[packed_index(p, q)] = single(product(p, q)));
     }
     let chi2: f64 = one_of(random, &[0.5, 60.0, 3000.0, 2e5]);
-    let size = one_of(random, &[0.3, 0.1, 0.01, 1e-3, 1e-4, 1e-5]) * chi2.sqrt();
+    let share = one_of(random, &[0.3, 0.1, 0.01, 1e-3, 1e-4, 1e-5]);
+    let size = if random.below(60) == 0 { 0.0 } else { share * chi2.sqrt() };
     let slope = |scale: &f64| single(scale * one_of(random, &[-size, size]) * (0.5 + random.uniform()));
     let gradient = scale.iter().map(slope).collect();
     Sums { chi2, penalty: one_of(random, &[0.0, 0.0, 0.0, 0.25]), ln_det: 0.0, gradient, normal_matrix }
@@ -147,7 +157,7 @@ fn case(slot: usize, random: &mut Random) -> Case {
 }
 
 /// Returns the fields of the state buffer at one point, each with its numbers.
-fn fields<'a>(sums: &'a Sums, names: [Field; 5]) -> [(Field, &'a [f64]); 5] {
+fn fields(sums: &Sums, names: [Field; 5]) -> [(Field, &[f64]); 5] {
     let [chi2, penalty, ln_det, gradient, normal] = names;
     let one = std::slice::from_ref;
     [
@@ -198,9 +208,10 @@ impl Device {
             }
         }
         let phase = PHASES.iter().position(|phase| *phase == member.phase).unwrap() as i32;
-        let cells = [RUNNING, member.rounds as i32, member.rejections as i32, phase, member.finishing_steps as i32];
-        for (cell, value) in cells.into_iter().enumerate() {
-            self.control[cell * MEMBERS + member.slot] = value;
+        let counts = [member.rounds, member.rejections, member.finishing_steps].map(u32::cast_signed);
+        let cells = [RUNNING, counts[0], counts[1], phase, counts[2]];
+        for (name, value) in CELLS.into_iter().zip(cells) {
+            self.control[cell(name) * MEMBERS + member.slot] = value;
         }
     }
 
@@ -222,30 +233,33 @@ impl Device {
     /// Describes where the device's member differs from this one after a step; `None` if it does not.
     fn difference(&self, member: &Member) -> Option<String> {
         let slot = member.slot;
-        let cell = |cell: usize| self.control[cell * MEMBERS + slot];
         let near = |x: f64, y: f64, size: f64| (x - y).abs() <= DIFFERENCE * size || x.is_nan() && y.is_nan();
         let rows = |field: Field, values: &[f64], size: f64| {
             let other: Vec<f64> = (0..values.len()).map(|k| self.number(field, k, slot)).collect();
             let differs = values.iter().zip(&other).any(|(x, y)| !near(*x, *y, size));
             differs.then(|| format!("{field:?} {values:?} {other:?}"))
         };
+        let cells = CELLS.map(|name| self.control[cell(name) * MEMBERS + slot]);
         let status = member.status.map_or(RUNNING, |status| status.code());
-        if cell(0) != status {
-            return Some(format!("status {:?} {}", member.status, cell(0)));
+        if cells[0] != status {
+            return Some(format!("status {:?} {}", member.status, cells[0]));
         }
-        // where a finite cost is next to nothing, its last digits are rounding
+        let Sums { chi2, gradient, normal_matrix, .. } = &member.sums;
         let cost = member.sums.cost();
+        let slope = gradient.iter().map(|g| g.abs()).fold(1e-4 * cost.sqrt(), f64::max);
         let ended = rows(Field::Accepted, &member.parameters, 1.0)
-            .or_else(|| rows(Field::Chi2, &[member.sums.chi2], 1e-3 * cost));
+            .or_else(|| rows(Field::Chi2, &[*chi2], 1e-3 * cost))
+            .or_else(|| rows(Field::Gradient, gradient, slope))
+            .or_else(|| rows(Field::Normal, normal_matrix, 1.0));
         if ended.is_some() || member.status.is_some() {
             return ended;
         }
         let phase = PHASES.iter().position(|phase| *phase == member.phase).unwrap() as i32;
-        let counts = [member.rejections as i32, phase, member.finishing_steps as i32];
-        if counts != [cell(2), cell(3), cell(4)] {
-            return Some(format!("counts {counts:?} {:?}", [cell(2), cell(3), cell(4)]));
+        let counts = [member.rejections.cast_signed(), phase, member.finishing_steps.cast_signed()];
+        if counts != cells[2..] {
+            return Some(format!("counts {counts:?} {cells:?}"));
         }
-        let (mu, nu) = (member.damping.mu, member.damping.nu);
+        let Damping { mu, nu } = member.damping;
         let promised = member.promise.reduction();
         let signed = if matches!(member.promise, Promise::Rescaled(_)) { -promised } else { promised };
         let step = member.trial.iter().zip(&member.parameters).map(|(t, x)| (t - x).abs()).fold(1e-4, f64::max);
@@ -256,35 +270,63 @@ impl Device {
     }
 }
 
-/// How members went on: their phases before and after the step, and their status. With the number of each.
-type Seen = BTreeMap<String, usize>;
-
-/// Takes a step of as many random members on the GPU and on the host, and fails where two differ.
-fn compare(context: &Arc<Context>, settings: &LevenbergMarquardt, seed: u64) -> Seen {
-    let parameter = |p: usize| Parameter { name: p.to_string(), origin: 0.0, scale: 1.0 };
-    let recording = Recording { parameters: (0..COUNT).map(parameter).collect(), ..Recording::default() };
-    let mut random = Random(seed);
-    let mut cases: Vec<Case> = (0..MEMBERS).map(|slot| case(slot, &mut random)).collect();
-    let mut device = Device::new(Layout { parameters: COUNT, capacity: MEMBERS }, &cases);
-    device.step(context, &recording, settings, &cases);
-    let (mut seen, mut differences) = (Seen::new(), Vec::new());
-    for Case { member, lower, upper } in &mut cases {
-        let before = member.clone();
+impl Case {
+    /// Takes a step of the member, and returns how it went on: its phases before and after, and its status.
+    fn step(&mut self, recording: &Recording, settings: &LevenbergMarquardt) -> String {
         let rules = Rules {
-            bounds: Bounds { lower, upper },
+            bounds: Bounds { lower: &self.lower, upper: &self.upper },
             settings,
             cost_error: f32::COST_NOISE,
             largest_cost: largest_cost(recording.caps_cost),
             trusts_last_step: recording.trusts_steps(),
         };
-        step(member, &rules);
-        *seen.entry(format!("{:?} to {:?} {:?}", before.phase, member.phase, member.status)).or_default() += 1;
-        if let Some(what) = device.difference(member) {
-            differences.push(format!("{what}\n  before {before:?}\n  after {member:?}\n  bounds {lower:?} {upper:?}"));
-        }
+        let before = self.member.phase;
+        step(&mut self.member, &rules);
+        format!("{before:?} to {:?} {:?}", self.member.phase, self.member.status)
     }
+
+    /// Returns the member with numbers that differ by a few roundings of f32.
+    fn rounded_otherwise(&self, random: &mut Random) -> Case {
+        let mut other = self.clone();
+        let mut change = |x: &mut f64, roundings: f64| *x *= 1.0 + roundings * 1.2e-7 * (2.0 * random.uniform() - 1.0);
+        for sums in [&mut other.member.sums, &mut other.member.trial_sums] {
+            change(&mut sums.chi2, 0.5);
+            sums.gradient.iter_mut().chain(&mut sums.normal_matrix).for_each(|x| change(x, 8.0));
+        }
+        change(&mut other.member.damping.mu, 8.0);
+        if let Promise::Whole(reduction) | Promise::Rescaled(reduction) = &mut other.member.promise {
+            change(reduction, 8.0);
+        }
+        other
+    }
+}
+
+/// Numbers of members that went on in each way.
+type Seen = BTreeMap<String, usize>;
+
+/// Takes a step of as many random members on the GPU and on the host, and fails where two differ. Those that rounding
+/// alone makes go on in another way are not compared, and must be few.
+fn compare(context: &Arc<Context>, recording: &Recording, settings: &LevenbergMarquardt, seed: u64) -> Seen {
+    let mut random = Random(seed);
+    let mut cases: Vec<Case> = (0..MEMBERS).map(|slot| case(slot, &mut random)).collect();
+    let mut device = Device::new(Layout { parameters: COUNT, capacity: MEMBERS }, &cases);
+    device.step(context, recording, settings, &cases);
+    let (mut seen, mut ties, mut differences) = (Seen::new(), 0, Vec::new());
+    for case in &mut cases {
+        let before = case.clone();
+        let way = case.step(recording, settings);
+        if let Some(what) = device.difference(&case.member) {
+            let is_tie = (0..16).any(|_| before.rounded_otherwise(&mut random).step(recording, settings) != way);
+            match is_tie {
+                true => ties += 1,
+                false => differences.push(format!("{what}\n  before {before:?}\n  after {case:?}")),
+            }
+        }
+        *seen.entry(way).or_default() += 1;
+    }
+    println!("{ties} ties");
     let first = differences[..differences.len().min(3)].join("\n");
-    assert!(differences.is_empty(), "{} differ\n{first}", differences.len());
+    assert!(differences.is_empty() && ties <= MEMBERS / 1000, "{ties} ties, {} differ\n{first}", differences.len());
     seen
 }
 
@@ -295,13 +337,20 @@ fn members_in_any_state_take_the_same_step() {
         Err(error) => return skip(Need::Gpu, error),
     };
     let context = Arc::new(Context::open(adapter, Options::default()).unwrap());
-    let mut seen = compare(&context, &SETTINGS, 11);
-    // steps converge by their lengths
+    let parameter = |p: usize| Parameter { name: p.to_string(), origin: 0.0, scale: 1.0 };
+    let recording = Recording { parameters: (0..COUNT).map(parameter).collect(), ..Recording::default() };
+    let mut seen = compare(&context, &recording, &SETTINGS, 11);
+    // costs are capped, and steps converge by their lengths
     let by_length = LevenbergMarquardt { ftol: 1e-13, xtol: 1e-3, ..SETTINGS };
-    for (way, count) in compare(&context, &by_length, 12) {
+    for (way, count) in compare(&context, &Recording { caps_cost: true, ..recording }, &by_length, 12) {
         *seen.entry(way).or_default() += count;
     }
     println!("{seen:#?}");
-    let rare = ["Finishing to Striding None", "Searching to Released None", "Released to Released Some(Xtol)"];
-    assert!(rare.iter().all(|way| seen.get(*way).is_some_and(|count| *count >= 10)), "{seen:#?}");
+    let ways = ["Finishing to Striding None", "Searching to Released None", "Finishing to Released None"];
+    let ends =
+        ["Ftol)", "Xtol)", "FtolXtol)", "Gtol)", "Stalled)", "NotFinite)", "MaxRounds)"].map(|end| format!("({end}"));
+    for what in ways.map(str::to_owned).into_iter().chain(ends) {
+        let count: usize = seen.iter().filter(|(way, _)| way.contains(&what)).map(|(_, count)| count).sum();
+        assert!(count >= 10, "{what}: {count}");
+    }
 }

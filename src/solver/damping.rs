@@ -1,6 +1,7 @@
 //! Nielsen's damping (Nielsen 1999, IMM-REP-1999-05, eq. 2.21; Madsen, Nielsen & Tingleff 2004, §3.2).
 
 use super::round::step::equations::relaxation;
+use super::thresholds::{LEAST_RAISED, RAISE};
 use crate::math::Real;
 use crate::math::lanes::pick;
 
@@ -23,6 +24,12 @@ impl<R: Real> Damping<R> {
     pub fn update(self, is_accepted: bool, gain_ratio: R) -> Damping<R> {
         let (Damping { mu, nu }, two) = (self, R::of(2.0));
         Damping { mu: pick(is_accepted, mu * relaxation(gain_ratio), mu * nu), nu: pick(is_accepted, two, two * nu) }
+    }
+
+    /// Returns a damping with which a matrix is more likely to factorise, after one that did not.
+    #[inline(always)]
+    pub fn raise(self) -> Damping<R> {
+        Damping { mu: (R::of(RAISE) * self.mu).maximum(R::of(LEAST_RAISED)), nu: self.nu }
     }
 }
 

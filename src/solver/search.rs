@@ -383,8 +383,7 @@ fn is_one_point(a: &[f64], b: &[f64]) -> bool {
 }
 
 impl SearchSettings {
-    /// Returns the change of an objective of this value that the noise of the data makes: 1, or value / dof where `dof`
-    /// is given.
+    /// Returns by how much the data's noise changes an objective: 1, or `value` / dof where `dof` is given.
     fn unit(&self, value: f64) -> f64 {
         let (unit, relative) = NelderMead::unit(self.dof);
         unit.max(relative * value.abs())

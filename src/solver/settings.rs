@@ -21,7 +21,7 @@ pub struct LevenbergMarquardt {
     /// Converged when the predicted reduction of the cost is at most `ftol` × cost. For spectra a cost above 10⁴ counts
     /// as 10⁴.
     pub ftol: f64,
-    /// Converged when the scaled step is at most `xtol` × (scaled parameters + `xtol`).
+    /// Converged when the scaled step is at most `xtol` × the scaled parameters that it moves.
     pub xtol: f64,
     /// Converged when the cosine between the residual and every column of the Jacobian is at most `gtol`.
     pub gtol: f64,

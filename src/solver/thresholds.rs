@@ -40,15 +40,18 @@ pub const PARALLEL: f64 = 0.9;
 pub const LONGEST_STRIDE: f64 = 32.0;
 /// Smallest ratio of two predicted reductions that is believed of the step to come.
 pub const BEST_CONTRACTION: f64 = 1e-3;
-/// The same in small fits that end in f32: nothing is to follow that would make good what luck promised.
+/// Smallest such ratio that is believed in small fits that end in f32: nothing is to follow that would make good what luck promised.
 pub const LAST_CONTRACTION: f64 = 0.02;
 /// Small fits: by how many times what all steps to come promise together may exceed what the next one may.
 pub const TOGETHER: f64 = 2.5;
-/// Small fits: a predicted reduction above this share of the one before it does not shrink.
+/// Small fits: a predicted reduction above this share of the one before it is made of rounding.
 pub const STAGNATES: f64 = 0.5;
 /// Small fits: a pivot below this share of its diagonal may be wrong by a thousandth of itself, and so may all that is
 /// solved with it.
 pub const RANK: f64 = 1e-12;
+/// Small fits in f32: the smallest tolerances that make sense, of a reduction as a share of the cost, and of a step.
+pub const LEAST_FTOL: f64 = 1e-7;
+pub const LEAST_XTOL: f64 = 1e-6;
 /// Rounds after which the floor of the damping's diagonal is let go in any case: where parameters creep it is in the
 /// way.
 pub const PATIENCE: u32 = 200;
@@ -59,8 +62,11 @@ pub const TRUSTED_STEP: f64 = 1e-4;
 
 /// Share of a parameter's unit below which its magnitude does not bound a step.
 pub const SMALLEST_MAGNITUDE: f64 = 0.1;
-/// Factors of ten by which the damping may rise until a matrix factorises.
+/// Attempts to factorise a matrix, each with the damping raised.
 pub const SOLVE_ATTEMPTS: usize = 10;
+/// Factor by which the damping rises where a matrix does not factorise, and the least that it rises to.
+pub const RAISE: f64 = 10.0;
+pub const LEAST_RAISED: f64 = 1e-6;
 /// Legs of a way through the box, per parameter: it may meet a face, be let go, and meet another.
 pub const LEGS: usize = 3;
 /// Share of a slope's terms below which its sign may be rounding in f32.

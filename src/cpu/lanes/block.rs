@@ -9,6 +9,7 @@ use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes};
 use crate::math::triangle::{packed_index, packed_length};
 use crate::solver::small::{AddUp, GaussianPrior, LaneBlock, LaneGrid, LaneModel, LaneSum, SmallBatch, SmallProblem};
+use crate::solver::thresholds::{LEAST_FTOL, LEAST_XTOL, UNDAMPED};
 
 /// Most points whose rows are in the cache at a time.
 pub const POINTS: usize = 9;
@@ -27,8 +28,8 @@ pub struct Rounding {
 
 /// Rounding of f32, then of f64. f64 finishes what f32 leaves, and must not stop while damping still holds it back.
 const ROUNDING: [Rounding; 2] = [
-    Rounding { cost: 1e-6, reduction: 1e-7, step: 1e-6, undamped: 0.1 },
-    Rounding { cost: 1e-13, reduction: 1e-14, step: 1e-14, undamped: 1e-5 },
+    Rounding { cost: f32::COST_NOISE, reduction: LEAST_FTOL, step: LEAST_XTOL, undamped: UNDAMPED },
+    Rounding { cost: f64::COST_NOISE, reduction: 1e-14, step: 1e-14, undamped: 1e-5 },
 ];
 
 /// The functions of the model that is fitted.

@@ -7,6 +7,7 @@ use super::step::renew;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, absolute, pick};
 use crate::math::triangle::packed_index;
+use crate::solver::Damping;
 use crate::solver::round::step::equations::magnitude;
 use crate::solver::thresholds::{LEGS, RANK, SOLVE_ATTEMPTS, TRUSTED_STEP};
 
@@ -20,7 +21,7 @@ impl<R: Real> Block<R> {
             for l in 0..LANES {
                 let mu = self.mu.0[l];
                 let failed = (self.factors.positive.0[l] == R::ZERO) & (self.status.0[l] == R::of(RUNNING));
-                self.mu.0[l] = renew(failed, (R::of(10.0) * mu).maximum(R::of(1e-6)), mu);
+                self.mu.0[l] = renew(failed, Damping { mu, nu: R::ZERO }.raise().mu, mu);
                 lost |= failed;
             }
             if !lost {

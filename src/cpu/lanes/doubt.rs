@@ -207,7 +207,7 @@ impl Doubts {
                 moved.0[l] += x[l] * x[l] / variance[l];
             }
         }
-        let (tolerance, largest_cost) = (problem.tolerance as f32, problem.largest_cost.min(1e30) as f32);
+        let (tolerance, largest_cost) = (problem.tolerance as f32, problem.largest_cost as f32);
         let (count, points) = (self.parameters.len() as f32, problem.points as f32);
         let (of_sums, largest) = (points.sqrt(), VARIANCE / (ROUNDING * points));
         let [values, bounds] = &self.sums;

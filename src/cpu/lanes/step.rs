@@ -1,10 +1,13 @@
 //! A step of every lane: judge the trial point, then choose the next one; what `solver/round/step.rs` does for one
 //! member, by the same decisions (`solver/round/step/decisions.rs`).
 //!
-//! Small fits have neither finishing steps nor a secant term, and so they differ from members in three ways:
-//! - A trial point is accepted, too, if its cost is higher by no more than rounding.
-//! - Where fits converge at a constant rate, all steps to come must promise as little as asked, not the next one alone.
-//! - A step that has converged is taken without an evaluation, if it is to be trusted.
+//! Small fits have neither finishing steps nor a secant term. Other differences from members are:
+//! - A trial point is accepted, too, if its cost is higher by less than rounding.
+//! - Where fits converge at a constant rate, all steps to come must promise as little as asked, not the next one alone;
+//!   and what no longer shrinks is taken for rounding.
+//! - A step that has converged is taken without an evaluation, if it is so short that it is to be trusted.
+//! - A floor of the diagonal that is released is missing from the next round on, and convergence comes before
+//!   `Stalled`.
 //!
 //! Loops over lanes read whole arrays, and [`pick`] values that are read already: so they become vector code.
 #![expect(clippy::needless_range_loop, reason = "one index for many arrays")]
@@ -113,12 +116,12 @@ impl<R: Real> Block<R> {
                 scale_squared: size.0[l],
             };
             let is_trusted = self.trusted.0[l] > R::ZERO;
-            let near = limits.judge(outlook, cost[l], is_trusted);
+            let near = limits.nearness(outlook, cost[l], is_trusted);
             self.slow.0[l] = pick(near.is_slow, R::ONE, R::ZERO);
             // what the floor held back is to move, too
-            let ends_or_creeps = near.small_reduction | near.small_step | (rounds >= limits.patience);
-            let is_held_back = outlook.is_held_back(mu, limits.undamped, ends_or_creeps);
-            self.floor.0[l] = renew(is_held_back, R::ZERO, self.floor.0[l]);
+            let (is_about_to_end, creeps) = (near.small_reduction | near.small_step, rounds >= limits.patience);
+            let releases_floor = outlook.releases_floor(mu, limits.undamped, is_about_to_end, creeps);
+            self.floor.0[l] = renew(releases_floor, R::ZERO, self.floor.0[l]);
             // the status, the last reason first
             let small_reduction = outlook.is_undamped & near.small_reduction;
             let small_step = outlook.is_undamped & near.small_step;
@@ -265,7 +268,7 @@ impl<R: Real> Limits<R> {
         };
         Limits {
             tolerance: R::of(problem.tolerance),
-            largest_cost: R::of(problem.largest_cost.min(1e30)),
+            largest_cost: R::of(problem.largest_cost),
             rounding: R::of(rounding.reduction),
             xtol: R::of(problem.settings.xtol.max(rounding.step)),
             undamped: R::of(rounding.undamped),
@@ -280,10 +283,10 @@ impl<R: Real> Limits<R> {
     /// Returns whether a solved step promises too little, is too short, or converges slowly; the caller judges its
     /// damping.
     #[inline(always)]
-    fn judge(self, outlook: Outlook<R>, cost: R, is_trusted: bool) -> Nearness {
+    fn nearness(self, outlook: Outlook<R>, cost: R, is_trusted: bool) -> Nearness {
         let (new, is_comparable) = (outlook.reduction, outlook.is_comparable());
         let contraction = outlook.contraction(self.best_contraction);
-        let remaining = pick(is_comparable & self.trusts, new * contraction, new);
+        let remaining = pick(is_comparable & self.trusts, outlook.expected_reduction(self.best_contraction), new);
         let root = contraction.root();
         let beyond = (R::ONE - root) * (R::ONE - root);
         let limit = least_reduction(self.tolerance, cost, self.largest_cost);

@@ -1,4 +1,5 @@
-//! The steps of lanes and that of a member, driven with the same sums.
+//! The steps of lanes and that of a member, driven with the same sums: how each solves for a step in its box. What both
+//! decide by is tested in `solver/round/step/decisions.rs`.
 
 use std::sync::Arc;
 

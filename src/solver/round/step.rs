@@ -69,13 +69,13 @@ pub fn step(member: &mut Member, rules: &Rules<'_>) {
 
 /// Accepts or rejects the evaluated trial point and updates the damping; returns the final status if the fit ends.
 fn judge_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> {
-    // 1. Near the minimum rounding hides the gain, so that finishing steps follow a rule of their own.
+    // 1. Near the minimum rounding hides the gain, so that finishing steps follow rules of their own.
     match member.phase {
         Phase::Finishing => return judge_finishing_step(member, rules.bounds),
         Phase::Striding => return judge_stride(member, rules.cost_error),
         Phase::Searching | Phase::Released => {}
     }
-    // 2. The usual rule.
+    // 2. The usual rule, which knows the first point, too: fits begin by searching.
     let trial = Trial {
         cost: member.sums.cost(),
         trial_cost: member.trial_sums.cost(),
@@ -144,8 +144,9 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
     // 2. Where little is left to gain, parameters that the damping's floor has held back are to move, too.
     let outlook = next.outlook(member);
     let gains_little = outlook.reduction <= settings.ftol.max(cost_error) * cost;
-    let ends_or_creeps = gains_little || outlook.is_short(settings.xtol) || member.rounds >= PATIENCE;
-    if member.phase == Phase::Searching && outlook.is_held_back(member.damping.mu, UNDAMPED, ends_or_creeps) {
+    let (is_about_to_end, creeps) = (gains_little || outlook.is_short(settings.xtol), member.rounds >= PATIENCE);
+    let releases_floor = outlook.releases_floor(member.damping.mu, UNDAMPED, is_about_to_end, creeps);
+    if member.phase == Phase::Searching && releases_floor {
         member.phase = Phase::Released;
         let Some(step) = solve(member, &secant, rules) else { return Some(Status::Singular) };
         next = step;
@@ -176,8 +177,8 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
     let bent = secant.iter().any(|s| *s != 0.0) || changed_face;
     let is_near = cost / TRUSTED_COST <= rules.largest_cost && member.finishing_steps <= TRUSTED_STEPS;
     let is_plain = member.sums.penalty == 0.0 && !bent && outlook.is_comparable();
-    let expected_reduction = outlook.reduction * outlook.contraction(BEST_CONTRACTION);
-    let last = trusts_last_step && is_near && undamped && is_plain && expected_reduction <= least_reduction;
+    let is_enough = outlook.expected_reduction(BEST_CONTRACTION) <= least_reduction;
+    let last = trusts_last_step && is_near && undamped && is_plain && is_enough;
     member.promise = next.promise();
     match (set_trial(member, &next, bounds), last) {
         (false, _) if next.is_rescaled => Some(Status::Stalled),

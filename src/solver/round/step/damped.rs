@@ -76,7 +76,7 @@ pub fn solve(member: &mut Member, secant: &[f64], rules: &Rules<'_>) -> Option<S
         if let Some(step) = solve_in_box(member, secant, rules) {
             return Some(step);
         }
-        member.damping.mu = f64::max(10.0 * member.damping.mu, 1e-6);
+        member.damping = member.damping.raise();
     }
     None
 }

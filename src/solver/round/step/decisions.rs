@@ -14,7 +14,7 @@ pub struct Trial<R> {
     /// Cost at the accepted point.
     pub cost: R,
     pub trial_cost: R,
-    /// Reduction that the step predicted.
+    /// Reduction that the step predicted, not below 0.
     pub promised: R,
     /// The step was shortened or lengthened.
     pub is_rescaled: bool,
@@ -33,7 +33,7 @@ impl<R: Real> Trial<R> {
     /// exceptions:
     /// - The first point has no predecessor to be compared with. It is accepted, whatever it is.
     /// - Far from the minimum a shortened step may gain less than `cost_error`, the relative rounding error of a cost.
-    ///   It is accepted, and the damping stays, because its gain ratio is meaningless.
+    ///   It is accepted as if ρ were ½: its gain ratio is meaningless, so that μ stays.
     /// - `rise`: share of F by which F₊ may be higher. Fits without finishing steps allow for rounding here.
     #[inline(always)]
     pub fn judge(self, damping: Damping<R>, cost_error: R, rise: R) -> (bool, Damping<R>) {
@@ -43,6 +43,7 @@ impl<R: Real> Trial<R> {
             (trial_cost < cost * (R::ONE + rise)) | (is_hidden & (trial_cost <= cost * (R::ONE + cost_error)));
         let is_accepted = self.is_first | (self.is_finite & is_lower);
         let gain_ratio = ((cost - trial_cost) / promised).maximum(R::ZERO);
+        // there is none, or it is rounding
         let is_meaningless = self.is_first | is_hidden;
         (is_accepted, damping.update(is_accepted, pick(is_meaningless, R::of(0.5), gain_ratio)))
     }
@@ -80,6 +81,12 @@ impl<R: Real> Outlook<R> {
         contraction(self.reduction, self.previous, best)
     }
 
+    /// Returns the reduction that the step after the next is expected to gain, where reductions are comparable.
+    #[inline(always)]
+    pub fn expected_reduction(&self, best: R) -> R {
+        self.reduction * self.contraction(best)
+    }
+
     /// Returns whether the step is at most `xtol` times as long as the vector of the parameters that it moves, both in
     /// the norm of √diag(A).
     #[inline(always)]
@@ -88,10 +95,10 @@ impl<R: Real> Outlook<R> {
     }
 
     /// Returns whether the floor of the damping's diagonal is to be released: `mu` itself hardly damps, less than
-    /// `undamped`, but the floor does, and the fit is about to end or creeps.
+    /// `undamped`, but the floor does, and the fit `is_about_to_end` or creeps.
     #[inline(always)]
-    pub fn is_held_back(&self, mu: R, undamped: R, ends_or_creeps: bool) -> bool {
-        !self.is_undamped & (mu < undamped) & ends_or_creeps
+    pub fn releases_floor(&self, mu: R, undamped: R, is_about_to_end: bool, creeps: bool) -> bool {
+        !self.is_undamped & (mu < undamped) & (is_about_to_end | creeps)
     }
 }
 
@@ -157,6 +164,7 @@ mod tests {
             scale_squared: 4.0,
         };
         assert!(outlook.is_comparable() && outlook.contraction(0.1) == 0.25 && outlook.contraction(0.5) == 0.5);
+        assert_eq!(Outlook { reduction: 2.0, ..outlook }.expected_reduction(0.1), 1.0);
         let incomparable = [
             Outlook { previous: -4.0, ..outlook },
             Outlook { previous: f64::NAN, ..outlook },
@@ -165,9 +173,9 @@ mod tests {
         ];
         assert!(incomparable.iter().all(|outlook| !outlook.is_comparable()));
         assert!(outlook.is_short(6e-4) && !outlook.is_short(4e-4));
-        assert!(outlook.is_held_back(0.05, 0.1, true) && !outlook.is_held_back(0.05, 0.1, false));
-        assert!(!outlook.is_held_back(0.2, 0.1, true));
-        assert!(!Outlook { is_undamped: true, ..outlook }.is_held_back(0.05, 0.1, true));
+        assert!(outlook.releases_floor(0.05, 0.1, true, false) && outlook.releases_floor(0.05, 0.1, false, true));
+        assert!(!outlook.releases_floor(0.05, 0.1, false, false) && !outlook.releases_floor(0.2, 0.1, true, true));
+        assert!(!Outlook { is_undamped: true, ..outlook }.releases_floor(0.05, 0.1, true, true));
         assert_eq!((least_reduction(0.01, 50.0, 100.0), least_reduction(0.01, 500.0, 100.0)), (0.5, 1.0));
         let ends =
             [(false, false), (true, false), (false, true), (true, true)].map(|(r, s)| converged(r, s, None, Some));
