@@ -20,8 +20,8 @@ pub struct Control {
     pub progress: Option<Progress>,
     /// Cancels the run when set: fits that are not finished end with [`Status::Interrupted`](crate::Status).
     pub cancel: Arc<AtomicBool>,
-    /// Measures the times of all stages ([`Summary::profile`](crate::Summary::profile)) in calls that return a [`Summary`](crate::Summary). No bit of the rows
-    /// changes.
+    /// Measures the times of all stages ([`Summary::profile`](crate::Summary::profile)) in calls that return a
+    /// [`Summary`](crate::Summary). No bit of the rows changes.
     pub profile: bool,
     /// Maximum time of the run. Then the run stops as if `cancel` were set.
     pub timeout: Option<Duration>,

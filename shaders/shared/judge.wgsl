@@ -91,8 +91,8 @@ fn contraction(next: f32, previous: f32) -> f32 {
     return clamp(next / previous, BEST_CONTRACTION, 1.0);
 }
 
-// True if the last two reductions tell how fast a fit converges. The first one (NaN), one after a rejection, and that of
-// a rescaled step (negative) do not.
+// True if the last two reductions tell how fast a fit converges. The first one (NaN), one after a rejection, and that
+// of a rescaled step (negative) do not.
 fn is_comparable(slot: u32) -> bool {
     return state[at(PREDICTED_REDUCTION, slot)] > 0.0 && control[cell(REJECTIONS, slot)] == 0 && !rescaled;
 }

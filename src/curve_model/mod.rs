@@ -171,8 +171,8 @@ impl CurveModel {
         Ok(x.len() / self.predictors.len())
     }
 
-    /// Computes values, with `derivatives` also those by each parameter, of one curve; `None` if the model does not run
-    /// on the CPU.
+    /// Evaluates one curve: a row of values and, with `derivatives`, a row for each parameter; `None` if the model does
+    /// not run on the CPU.
     pub(crate) fn rows(&self, derivatives: bool, input: &CustomInput, failures: &Failures) -> Option<Vec<f64>> {
         let model = self.rust.as_deref()?;
         let rows = if derivatives { 1 + self.parameters.len() } else { 1 };

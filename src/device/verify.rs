@@ -21,8 +21,8 @@ pub(crate) fn sample_successes(
     (0..count).map(|i| ended[i * ended.len() / count]).collect()
 }
 
-/// Returns an error if an objective that a device reported differs from the `computed` one by more than `allowed`, or is
-/// NaN. They are not compared if `allowed` is not finite.
+/// Returns an error if an objective that a device reported differs from the `computed` one by more than `allowed`, or
+/// is NaN. They are not compared if `allowed` is not finite.
 ///
 /// # Errors
 /// Returns [`Error::DeviceUntrusted`] with the name of the device, the two objectives and a `remark`.

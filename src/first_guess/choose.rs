@@ -113,8 +113,8 @@ impl Distances {
         chosen
     }
 
-    /// Returns for each chosen candidate the index in `candidates` of the local χ² minimum that a chain of near, better
-    /// ones leads to. `candidates` are in the order of their scores.
+    /// Follows a chain of near, ever better candidates from each chosen one, and returns the indices in `candidates`
+    /// where the chains end: the local minima of χ². `candidates` are in the order of their scores.
     pub fn basins(&self, candidates: &[Candidate], chosen: &[Candidate], limits: &[Limits]) -> Vec<usize> {
         let is_same = |a: &Candidate, b: &Candidate| a.template == b.template && a.velocity == b.velocity;
         let place = |one: &Candidate| candidates.iter().position(|other| is_same(one, other));

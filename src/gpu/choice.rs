@@ -45,8 +45,8 @@ impl Kernels {
         table.with_overrides(values.each_ref().map(Option::as_deref))
     }
 
-    /// Returns the product kernel, the fusions and the number of few simplices that suit a type of device and its
-    /// vendor.
+    /// Returns what suits a type of device and its vendor: the product kernel, the fusions, and up to how many
+    /// simplices count as few.
     ///
     /// Software adapters have no workgroup memory worth the name, and sweep twice at the cost of a third. Large tiles
     /// need the registers and the memory of a discrete card, whose kernels wait for memory: there fusion halves the

@@ -199,8 +199,8 @@ impl Context {
         }
     }
 
-    /// Polls the device for a short time after a failure, so that its callback can report a lost device. On a lost device
-    /// commands fail first, and the loss is reported when no work is left, or a moment later.
+    /// Polls the device for a short time after a failure, so that its callback can report a lost device. On a lost
+    /// device commands fail first, and the loss is reported when no work is left, or a moment later.
     fn hear(&self) {
         for _ in 0..MOMENTS {
             self.poll(None);

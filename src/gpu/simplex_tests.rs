@@ -1,5 +1,5 @@
-//! Simplices whose points are evaluated at once, and those whose points are evaluated one after another, end alike, also
-//! where others enter in the middle of an iteration.
+//! Simplices whose points are evaluated at once, and those whose points are evaluated one after another, end alike,
+//! also where others enter in the middle of an iteration.
 
 use std::ops::Range;
 use std::sync::Arc;

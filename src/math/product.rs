@@ -63,7 +63,8 @@ impl<R: Real> Packed<R> {
         packed
     }
 
-    /// Replaces the matrix by the transpose of a row-major one (columns, inner), in the same memory if it has its shape.
+    /// Replaces the matrix by the transpose of a row-major one (columns, inner), in the same memory if it has its
+    /// shape.
     pub fn set_transposed(&mut self, matrix: &[R], columns: usize, inner: usize) {
         if self.shape() != [inner, columns] {
             *self = Packed::zeros(inner, columns);

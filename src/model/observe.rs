@@ -40,8 +40,8 @@ pub struct ArmBuffers {
 }
 
 impl ArmBuffers {
-    /// Allocates the buffers of an arm's data, weights and sampling of `pixels` pixels; `grid` is the scope of those of
-    /// wavelength.
+    /// Records the buffers of an arm of `pixels` pixels: data and weights per spectrum, and its sampling of the
+    /// template in the scope `grid`. The rows of its model are in the buffer `model`.
     fn record(
         recording: &mut Recording,
         name: &dyn Fn(&str) -> String,

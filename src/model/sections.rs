@@ -99,8 +99,8 @@ fn line_spread(arm: &Section<'_>) -> Result<LineSpread> {
     }
 }
 
-/// Reads the kind and number of terms of a continuum section; `marginalise` is allowed only if it is the
-/// `whole_model`'s.
+/// Reads the kind and number of terms of a continuum section; the key `marginalise` is allowed
+/// only in the section of the `whole_model`, not of an arm.
 pub(super) fn continuum(section: &Section<'_>, whole_model: bool) -> Result<Continuum> {
     section.only(if whole_model { &["kind", "terms", "marginalise"] } else { &["kind", "terms"] })?;
     let kind = section.choice("kind", ContinuumKind::NAMES)?.unwrap_or(ContinuumKind::Chebyshev);

@@ -16,7 +16,7 @@ pub struct Drawn {
     pub ids: BTreeMap<u64, String>,
 }
 
-/// Returns the HTML of all galleries, without spectra that would make it longer than `room` bytes, and the ids drawn.
+/// Returns the HTML of all galleries, without the spectra that do not fit into `room` bytes, and the ids drawn.
 /// Notes say how many are left out.
 pub fn draw(about: &About, kept: &Collector, galleries: &[Gallery], room: usize) -> Drawn {
     let mut drawn = Drawn { html: String::new(), ids: BTreeMap::new() };

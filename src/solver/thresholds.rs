@@ -40,7 +40,8 @@ pub const PARALLEL: f64 = 0.9;
 pub const LONGEST_STRIDE: f64 = 32.0;
 /// Smallest ratio of two predicted reductions that is believed of the step to come.
 pub const BEST_CONTRACTION: f64 = 1e-3;
-/// Smallest such ratio that is believed in small fits that end in f32: nothing is to follow that would make good what luck promised.
+/// Smallest such ratio that is believed in small fits that end in f32: nothing is to follow that would make good what
+/// luck promised.
 pub const LAST_CONTRACTION: f64 = 0.02;
 /// Small fits: by how many times what all steps to come promise together may exceed what the next one may.
 pub const TOGETHER: f64 = 2.5;

@@ -59,15 +59,23 @@ const MAX_LINES: usize = 400;
 /// Longer files, and the number of their lines.
 const LONG_FILES: [(&str, usize); 0] = [];
 
+/// The largest number of columns of a line.
+const MAX_COLUMNS: usize = 120;
+
 /// Returns all Rust files below a folder. Links are not followed.
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    files(folder, "rs")
+}
+
+/// Returns all files below a folder whose names have this extension. Links are not followed.
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
         let (kind, path) = (entry.file_type().unwrap(), entry.path());
         if kind.is_dir() {
-            found.extend(rust_files(&path));
-        } else if kind.is_file() && path.extension().is_some_and(|extension| extension == "rs") {
+            found.extend(files(&path, extension));
+        } else if kind.is_file() && path.extension().is_some_and(|other| other == extension) {
             found.push(path);
         }
     }
@@ -109,6 +117,22 @@ fn every_room_has_its_floor() {
 fn few_files_need_one_another() {
     let arrows = Crate::read(&sources("src", "src"), false).arrows();
     assert_kept("knots", &knots(&arrows, MAX_KNOT), &KNOTS);
+}
+
+/// rustfmt keeps code within the columns; comments of Rust and all lines of WGSL are looked at here.
+#[test]
+fn lines_are_short() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = ["src", "crates", "tests", "benches", "examples"].map(|folder| rust_files(&root.join(folder)));
+    let shaders = files(&root.join("shaders"), "wgsl");
+    assert!(!shaders.is_empty() && folders.iter().all(|files| !files.is_empty()));
+    for path in folders.concat().into_iter().chain(shaders) {
+        let text = fs::read_to_string(&path).unwrap();
+        let is_rust = path.extension().is_some_and(|extension| extension == "rs");
+        let lines = text.lines().filter(|line| !is_rust || line.trim_start().starts_with("//"));
+        let long = lines.map(str::trim_end).find(|line| line.chars().count() > MAX_COLUMNS);
+        assert_eq!(long, None, "{}", path.display());
+    }
 }
 
 /// A file that the reader misses, or an import that it cannot follow, would break no rule.

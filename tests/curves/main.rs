@@ -1,5 +1,5 @@
-//! Fits of curves: minima, errors, settings, models of every kind, and the same on every device. Each module is a subject
-//! of `TESTING.md`: `cargo test --release --test curves NAME::` runs one.
+//! Fits of curves: minima, errors, settings, models of every kind, and the same on every device. Each module is a
+//! subject of `TESTING.md`: `cargo test --release --test curves NAME::` runs one.
 
 mod bad_curve_models;
 mod borrowed_values;

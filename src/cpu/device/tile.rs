@@ -191,8 +191,8 @@ impl<R: Real> Tile<R> {
         }
     }
 
-    /// Takes the rows of a buffer out of the tile, so that others can be read while these are written; they are given
-    /// back afterwards.
+    /// Moves the rows of a buffer out of the tile, so that others can be read while these are written;
+    /// [`give_back`](Self::give_back) returns them.
     pub fn take(&mut self, id: BufferId) -> Aligned<R> {
         self.shelves.of(id).map_or(Aligned::default(), |shelf| std::mem::take(&mut self.rows[shelf]))
     }

@@ -124,7 +124,8 @@ impl<'a> Curves<'a> {
         }
     }
 
-    /// Returns the numbers of curves and of points, if all arrays agree with the model's `predictors` and `parameters`.
+    /// Returns the numbers of curves and of points, if the lengths of all arrays fit each other and the
+    /// numbers of `predictors` and `parameters`.
     pub(crate) fn shape(&self, predictors: &[String], parameters: &[String]) -> Result<(usize, usize)> {
         let wrong = |what: &str, message: String| Err(Error::ShapeMismatch { what: what.into(), message });
         let starts = self.starts.len();

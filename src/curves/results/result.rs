@@ -269,9 +269,8 @@ impl CurveRun {
         Some(covariance)
     }
 
-    /// Flags a fit as at a bound or undetermined, by infinite errors and by the parameters `known` to be so.
-    /// Undetermined parameters are those that are `known` to be, and those `inside` their bounds whose error is beyond
-    /// f64's range.
+    /// Flags a fit that has parameters at a bound, or undetermined ones: those that are `known` to be, and those
+    /// `inside` their bounds whose error is beyond f64's range.
     pub(crate) fn set_flags(&self, fit: &mut CurveFit, curve: &Curve, inside: &[usize], known: Vec<usize>) {
         if inside.len() < curve.free().len() {
             fit.flags |= Flags::AT_BOUND;

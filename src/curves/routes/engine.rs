@@ -37,8 +37,8 @@ impl CurveRun {
         }
     }
 
-    /// Fits small curves on the CPU, side by side in lanes, in f64 and to the solver's tolerances, and returns one result
-    /// per curve.
+    /// Fits small curves on the CPU, side by side in lanes, in f64 and to the solver's tolerances, and returns one
+    /// result per curve.
     fn fit_in_lanes(
         &self,
         curves: &Curves,
@@ -85,8 +85,8 @@ impl CurveRun {
         }
     }
 
-    /// Fits curves in populations on this device, and with polish, where the model has Rust, those that f32 does not hold
-    /// or bring to a good end on the host; returns one result per curve.
+    /// Fits curves in populations on this device, and with polish, where the model has Rust, those that f32 does not
+    /// hold or bring to a good end on the host; returns one result per curve.
     fn fit_in_populations(&self, curves: &Curves, total: usize, points: usize, watch: &Watch) -> Result<Vec<CurveFit>> {
         let mut fits = vec![CurveFit::blank(self.held.len()); total];
         let settings = self.settings();

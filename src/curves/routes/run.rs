@@ -117,7 +117,7 @@ impl CurveRun {
         relative && self.estimator.is_least_squares() && self.priors.iter().all(Option::is_none)
     }
 
-    /// Returns names, bounds, priors and estimator as each curve's data are checked and made ready with them.
+    /// Returns the settings with which each curve's data are checked and prepared: names, bounds, priors, estimator.
     pub(crate) fn settings(&self) -> Settings<'_> {
         Settings {
             names: self.model.parameters(),

@@ -193,8 +193,7 @@ fn at<R: Real, S: Simd, const D: usize>(
     x
 }
 
-/// Writes the values of a point into part `v` of its rows, with `y` − the first of them in the first row if there is a
-/// `y`.
+/// Writes a point's N numbers (value, derivatives) into vector `v` of N rows; with `y`, the first becomes y − value.
 #[inline(always)]
 fn put<R: Real, S: Simd, const N: usize>(
     mut values: [V<R, S>; N],

@@ -56,7 +56,7 @@ impl TableColumns {
         Ok(())
     }
 
-    /// Returns the prepared columns with names and types but without values.
+    /// Returns the table's columns with names and types, but without values.
     pub fn empty(&self) -> Vec<Column> {
         self.columns.clone()
     }

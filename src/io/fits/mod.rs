@@ -4,8 +4,8 @@
 //!
 //! The reader was written for popfit. Of the maintained crates, `fitsio-pure` 0.25 allocates by NAXIS and TFIELDS
 //! before it looks at the length of the file, takes a damaged HDU after the first for the end of the file, and inflates
-//! gzip without a limit. `tests/input/fits_files` reads back what popfit writes, and `tests/python` does both directions with
-//! astropy.
+//! gzip without a limit. `tests/input/fits_files` reads back what popfit writes, and `tests/python` does both
+//! directions with astropy.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 

@@ -118,8 +118,8 @@ impl Finish<'_> {
         }
     }
 
-    /// Returns the standard errors, in physical units, as if parameters at a bound were free; 0 for those that are held. Held parameters have the
-    /// error 0, and undetermined ones an infinite error.
+    /// Returns the standard errors, in physical units, as if parameters at a bound were free. Held
+    /// parameters have the error 0, and undetermined ones an infinite error.
     fn released(&self, row: &FitRow, normal_matrix: &[f64], limits: &[Limits], tolerance: f64) -> Vec<f64> {
         if row.at_bound == 0 {
             return row.errors.clone();

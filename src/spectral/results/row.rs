@@ -94,7 +94,7 @@ pub struct FitRow {
     /// the way there. Starts of one basin count once, because they would end together anyway, and so do all further
     /// starts together.
     pub n_starts_agree: u32,
-    /// Posterior of the velocity, if a scan was asked for.
+    /// Posterior of the velocity; `None` without a scan, or where it gave none.
     pub posterior: Option<VelocityPosterior>,
     /// (P (P − 1) / 2) Correlation coefficients of the pairs (0,1), (0,2), … (1,2), …; NaN if an error is NaN.
     pub correlations: Vec<f64>,

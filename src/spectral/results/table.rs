@@ -249,7 +249,8 @@ impl FitTable {
         &self.n_starts_agree
     }
 
-    /// Returns the posteriors of the velocity; `None` where no scan was asked for.
+    /// Returns each row's posterior of the velocity; `None` without a scan, or where it gave none (a bad input, a
+    /// failed or cancelled fit).
     pub fn posteriors(&self) -> &[Option<VelocityPosterior>] {
         &self.posteriors
     }

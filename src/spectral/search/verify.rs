@@ -52,9 +52,9 @@ const MAX_RELATIVE_FALL: f64 = 1e-5;
 const MAX_FALL_BY_TOLERANCE: f64 = 2.0;
 /// Number of falls that are remembered. If half of them are too large, the GPU is not trusted.
 const FALLS: usize = 8;
-/// Smallest number of falls that tell about the GPU rather than about the data. A fit of a sound GPU may end far from the
-/// minimum where f32 does not hold the sums: one ended 50 above it, because one pixel had 10⁶ times the weight of the
-/// others.
+/// Smallest number of falls that tell about the GPU rather than about the data. A fit of a sound GPU may end far from
+/// the minimum where f32 does not hold the sums: one ended 50 above it, because one pixel had 10⁶ times the weight of
+/// the others.
 const MIN_FALLS: usize = 3;
 /// Number of spectra that the CPU has room for. More of them take turns.
 const CAPACITY: usize = 16;
@@ -127,8 +127,8 @@ impl Verifier {
         Ok(())
     }
 
-    /// Compares the objective of a result with that of another evaluation at the same point. Nothing is compared where f32
-    /// may not hold it.
+    /// Compares the objective of a result with that of another evaluation at the same point. Nothing is compared where
+    /// f32 may not hold it.
     ///
     /// # Errors
     /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if they differ by more than rounding.
@@ -144,9 +144,8 @@ impl Verifier {
 
     /// Continues some of the spectra whose fits ended as successes on the CPU, to see whether they are at minima.
     ///
-    /// # Errors
-    /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if half of the last objectives fall by more than
-    /// rounding and the solver's tolerance explain, or if one is not the CPU's.
+    /// # Errors Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if half of the last objectives fall
+    /// by more than rounding and the solver's tolerance explain, or if one is not the CPU's.
     pub fn check_minima(&mut self, spectra: ReadySpectra, outcomes: &[Vec<Outcome>]) -> Result<()> {
         // 1. Evaluate the ends of some fits, and continue from there.
         let marginalise = spectra.model.marginalise;

@@ -2,8 +2,8 @@
 //!
 //! The constants were fitted to the peak resident memory of runs on two threads: 64 to 15,000 spectra of one arm with
 //! and without vsini, 24 to 1,440 of three arms. The estimate was 0.79 to 1.12 times the peak where spectra differ, and
-//! up to 1.41 times where they are copies of a few, which share the rows of their starts. Runs on cards, which have more
-//! workers, were not compared.
+//! up to 1.41 times where they are copies of a few, which share the rows of their starts. Runs on cards, which have
+//! more workers, were not compared.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};

@@ -88,8 +88,8 @@ impl Passage<'_> {
         }
     }
 
-    /// Replaces the flags of all fits: undetermined where an error is infinite, at a bound where a parameter that is not
-    /// held is at one.
+    /// Replaces the flags of all fits: undetermined where an error is infinite, at a bound where a parameter that is
+    /// not held is at one.
     pub(super) fn set_flags(&self, batch: &SmallBatch<'_>, rows: &mut Rows<'_>) {
         let p = self.parameters;
         rows.flags.fill(Flags::empty());

@@ -145,7 +145,7 @@ impl<'a> RowView<'a> {
         self.table.n_starts_agree[self.index]
     }
 
-    /// Returns the posterior of the velocity; `None` if no scan was asked for.
+    /// Returns the posterior of the velocity; `None` without a scan, or where it gave none.
     pub fn posterior(&self) -> Option<VelocityPosterior> {
         self.table.posteriors[self.index]
     }

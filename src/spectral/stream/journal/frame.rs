@@ -24,7 +24,8 @@ pub enum Frame {
     Damaged(u64),
 }
 
-/// Returns a payload behind the head of its record: its length, the complement of that, and its SHA-256.
+/// Returns a record: a head (the payload's length, the bitwise complement of that, the payload's SHA-256), and the
+/// payload.
 pub fn frame(payload: &[u8]) -> Vec<u8> {
     let length = payload.len() as u64;
     [&length.to_le_bytes()[..], &(!length).to_le_bytes(), &Sha256::digest(payload), payload].concat()
