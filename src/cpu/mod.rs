@@ -1,4 +1,4 @@
-//! The CPU device, and the twin of the shader that runs small fits (`whole`).
+//! The CPU device, and the twin of the shader that runs small fits (`small`).
 
 mod device;
 mod lanes;

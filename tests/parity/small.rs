@@ -1,4 +1,4 @@
-//! `whole`: fits from start to end in f32 on both devices, of a decay whose lanes are written by hand.
+//! `small`: fits from start to end in f32 on both devices, of a decay whose lanes are written by hand.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Random numbers, the same in every run: shared with `benches/` and `tests/curves/whole/`.
+//! Random numbers, the same in every run: shared with `benches/` and `tests/curves/small/`.
 
 /// Random numbers from a fixed sequence.
 pub struct Sequence(pub u64);

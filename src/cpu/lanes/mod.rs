@@ -1,4 +1,4 @@
-//! Parts of `whole`: the state of a block of fits, one lane per fit, and the parts of a round.
+//! Parts of `cpu/small.rs`: the state of a block of fits, one lane per fit, and the parts of a round.
 
 mod block;
 mod descent;
