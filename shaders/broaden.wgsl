@@ -1,6 +1,6 @@
 // Rotational broadening of template rows (see docs/src/equations.md; Gray 2005, eq. 18.14): each segment convolved with
-// the profile K of radius R = (vsini/c) / (d ln lambda) pixels, zero beyond its ends. The weight of pixel k is w_k =
-// int tri(k - R x) K(x) dx, its derivative dw_k/dR = -int x tri'(k - R x) K(x) dx.
+// the profile K of radius R = (vsini/c) / (d ln lambda) pixels, continued by its end values. The weight of pixel k is
+// w_k = int tri(k - R x) K(x) dx, its derivative dw_k/dR = -int x tri'(k - R x) K(x) dx.
 //
 // A workgroup takes 64 pixels of a member, all rows. members, state, input (ROWS x COLUMNS a member), output
 // (OUTPUT_ROWS x COLUMNS: value, d/du of vsini if it is a parameter, then the tangents); pixels outside every segment
@@ -13,8 +13,7 @@ var<workgroup> weights: array<f32, SEGMENTS * (HALF + 1u)>;
 var<workgroup> slopes: array<f32, SEGMENTS * (HALF + 1u)>;
 
 fn row_at(source: u32, segment: vec3<u32>, pixel: i32) -> f32 {
-    let inside = pixel >= i32(segment.x) && pixel < i32(segment.y);
-    return select(0.0, input[source + u32(clamp(pixel, i32(segment.x), i32(segment.y) - 1))], inside);
+    return input[source + u32(clamp(pixel, i32(segment.x), i32(segment.y) - 1))];
 }
 
 @compute @workgroup_size(64)

@@ -65,6 +65,8 @@ flags! {
     LOW_CHI2 = 2048, "low χ²", "chi2 is improbably low: the lower tail probability for its dof is below 1e-6";
     NO_ROTATION = 4096, "no rotation",
         "vsini ended at its lower bound, which is at most 1 km/s: the spectrum does not show rotation";
+    FEW_REACHED = 8192, "few reached",
+        "more than half of the good pixels are left out: the template ends before all that makes them";
 }
 
 #[cfg(test)]

@@ -4,8 +4,17 @@ use std::ops::Range;
 
 use crate::math::scan::padded_shifts;
 
-/// A spectrum's s (D − s) and s² in bins, padded for the shifts.
-pub type Signals = [Vec<f32>; 2];
+/// What a spectrum says in the bins of a segment. D is its weighted data, and s its weight times the continuum that was
+/// fitted without lines.
+#[derive(Clone, Debug)]
+pub struct Signals {
+    /// Sums of s (D − s) and of s² in bins, padded for the shifts.
+    pub sums: [Vec<f32>; 2],
+    /// (shifts) Σ ((D − s)² − 1) over the pixels that the segment does not reach at a whole shift. A score is χ² less
+    /// that of the continuum alone. Less this sum, too, it counts as if the template fitted those pixels within their
+    /// errors, so that lines beyond its ends do not speak against a velocity.
+    pub unreached: Vec<f32>,
+}
 
 #[derive(Debug)]
 pub struct Bins {
@@ -39,7 +48,7 @@ impl Bins {
     }
 
     /// Returns two arrays of zeros with room for the bins and all shifts, to be filled with a spectrum's sums.
-    pub fn no_signals(&self) -> Signals {
+    pub fn no_signals(&self) -> [Vec<f32>; 2] {
         [(); 2].map(|()| vec![0f32; self.count + self.shifts])
     }
 

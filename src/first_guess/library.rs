@@ -75,19 +75,13 @@ fn observed_rows(arm: &ModelArm, template: &[f32], rotations: &[f64], spread: Op
     all
 }
 
-/// Convolves a template in place with the rotation kernel of `vsini` (km/s), segment by segment of its grid. The edges
-/// of each segment are replicated, because the guess must not see a line at every edge.
+/// Convolves a template in place with the rotation kernel of `vsini` (km/s), segment by segment of its grid.
 fn broaden(arm: &ModelArm, row: &mut [f32], vsini: f64) {
     for segment in &arm.grid.segments {
         let kernel = RotationKernel::new(vsini / LIGHT / segment.step);
         let weights: Vec<f32> = kernel.weights.iter().map(|w| *w as f32).collect();
-        let (reach, row) = (weights.len() - 1, &mut row[segment.start..segment.end]);
-        let mut extended = vec![row[0]; reach];
-        extended.extend_from_slice(row);
-        extended.resize(row.len() + 2 * reach, row[row.len() - 1]);
-        let pixels = extended.len();
-        Convolve { rows: &mut extended, pixels, weights: &weights }.run();
-        row.copy_from_slice(&extended[reach..reach + row.len()]);
+        let rows = &mut row[segment.start..segment.end];
+        Convolve { pixels: rows.len(), rows, weights: &weights }.run();
     }
 }
 

@@ -82,6 +82,8 @@ impl<'a> Look<'a> {
         let mut row = vec![0.0; near.len()];
         for (unit, signals) in units.iter().zip(signals) {
             unit.add_exact_scores(candidate.template, signals, near.clone(), &mut row);
+            let velocities = &self.velocities[near.clone()];
+            row.iter_mut().zip(velocities).for_each(|(score, v)| *score -= unit.unreached(signals, *v));
         }
         let is_near = |at: &usize| at.abs_diff(best) <= AROUND && self.allowed.contains(at);
         let inside = near.clone().zip(&row).filter(|(at, _)| is_near(at));

@@ -227,7 +227,14 @@ impl FirstGuess {
     fn scores(&self, signals: &[Signals]) -> Vec<f32> {
         let mut total = vec![0f32; self.parameters.len() * self.coarse.len()];
         for (unit, fine) in self.units.iter().zip(signals) {
-            unit.add_scores(&unit.coarse_signals(fine), &mut total);
+            unit.add_scores(&unit.coarse_sums(fine), &mut total);
+        }
+        let unreached =
+            |velocity: &f64| self.units.iter().zip(signals).map(|(u, own)| u.unreached(own, *velocity)).sum();
+        let unreached: Vec<f32> = self.coarse.iter().map(unreached).collect();
+        if unreached.iter().any(|misfit| *misfit != 0.0) {
+            let rows = total.chunks_exact_mut(unreached.len());
+            rows.for_each(|row| row.iter_mut().zip(&unreached).for_each(|(score, misfit)| *score -= misfit));
         }
         total
     }

@@ -72,8 +72,11 @@ thread_local! {
 struct InUnit<'a> {
     unit: &'a Unit,
     wide: Wide,
-    /// Signals in stretches, with one place more.
-    signals: [Vec<f32>; 2],
+    signals: &'a Signals,
+    /// The segment reaches all pixels at all velocities.
+    is_reached: bool,
+    /// Sums of the signals in stretches, with one place more.
+    sums: [Vec<f32>; 2],
     /// (terms, bins) The terms over the continuum itself, and (pairs, bins) their products.
     terms: Vec<f32>,
     products: Vec<f32>,
@@ -87,9 +90,10 @@ impl<'a> Refit<'a> {
         let units = arm.units.iter().zip(arm.signals).filter(|(unit, _)| unit.arm == arm.place);
         let units = units.map(|(unit, signals)| {
             let wide = Wide::new(unit.stretches, terms);
-            let signals = signals.each_ref().map(|row| unit.stretches.lay_out(row, 0, 1));
+            let sums = signals.sums.each_ref().map(|row| unit.stretches.lay_out(row, 0, 1));
             let [terms, products] = terms_in(unit, arm, wide);
-            InUnit { unit, wide, signals, terms, products }
+            let is_reached = signals.unreached.iter().all(|misfit| *misfit == 0.0);
+            InUnit { unit, wide, signals, is_reached, sums, terms, products }
         });
         // the basis times the transform is orthonormal under the weights
         let stride = arm.prepared.continuum.len() + 1;
@@ -110,14 +114,14 @@ impl<'a> Refit<'a> {
     fn add_scores_of_few(&self, candidates: &mut [Candidate], Sums { slopes: of_slopes, squares, packed }: &mut Sums) {
         let (terms, columns) = (self.terms, candidates.len().next_multiple_of(LANES));
         let [mut slopes, mut normal] = [terms, packed_length(terms)].map(|rows| vec![0f32; rows * columns]);
-        for InUnit { unit, wide, signals, terms, products } in &self.units {
+        for own in &self.units {
+            let InUnit { wide, terms, products, .. } = own;
             // all that is read is written before
             let sums = [&mut *of_slopes, &mut *squares].map(|sums| {
                 sums.resize(columns * wide.bins, 0.0);
                 &mut sums[..]
             });
-            let signals = signals.each_ref().map(Vec::as_slice);
-            pulp::Arch::new().dispatch(AddSums { unit, signals, wide: *wide, candidates: &mut *candidates, sums });
+            pulp::Arch::new().dispatch(AddSums { own, candidates: &mut *candidates, sums });
             packed.set_transposed(of_slopes, columns, wide.bins);
             MatrixProduct { input: terms, packed, output: &mut slopes, accumulate: true }.run();
             packed.set_transposed(squares, columns, wide.bins);
@@ -175,10 +179,7 @@ impl Wide {
 /// Sums that make up A and b in wide bins, before the continuum terms multiply them; and χ² with the continuum as it
 /// is, up to a constant.
 struct AddSums<'a> {
-    unit: &'a Unit,
-    /// Signals in stretches, with one place more.
-    signals: [&'a [f32]; 2],
-    wide: Wide,
+    own: &'a InUnit<'a>,
     candidates: &'a mut [Candidate],
     /// (candidates, bins) Σ s T (D − s T) and Σ s² T²: the continuum stands where the weight does.
     sums: [&'a mut [f32]; 2],
@@ -189,8 +190,9 @@ impl WithSimd for AddSums<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let AddSums { unit, signals, wide, candidates, sums: [slopes, squares] } = self;
-        let [cross, power] = signals.map(|row| S::as_simd_f32s(row).0);
+        let AddSums { own: InUnit { unit, wide, signals, is_reached, sums, .. }, candidates, sums: [slopes, squares] } =
+            self;
+        let [cross, power] = sums.each_ref().map(|row| S::as_simd_f32s(row).0);
         let rows = slopes.chunks_exact_mut(wide.bins).zip(squares.chunks_exact_mut(wide.bins));
         for (candidate, (slopes, squares)) in candidates.iter_mut().zip(rows) {
             let position = unit.position(candidate.velocity);
@@ -198,17 +200,23 @@ impl WithSimd for AddSums<'_> {
             let lines = S::as_simd_f32s(unit.whole(candidate.template, shift)).0;
             let part = simd.splat_f32s((position - shift as f64) as f32);
             let to = [slopes, squares].map(|row| S::as_mut_simd_f32s(row).0);
-            candidate.score += add_row(simd, [lines, cross, power], part, wide.width, to);
+            if *is_reached {
+                candidate.score += add_row::<S, true>(simd, [lines, cross, power, lines], part, wide.width, to);
+            } else {
+                let inside = S::as_simd_f32s(unit.inside(shift)).0;
+                candidate.score += add_row::<S, false>(simd, [lines, cross, power, inside], part, wide.width, to);
+                candidate.score -= unit.unreached(signals, candidate.velocity);
+            }
         }
     }
 }
 
 /// Fills slopes and squares, in wide bins of `width` places, from a template's lines and the signals there, read `part`
-/// of the way to the next bin. Returns χ².
+/// of the way to the next bin. Unless all bins are REACHED, those are left out in which `inside` is 0. Returns χ².
 #[inline(always)]
-fn add_row<S: Simd>(
+fn add_row<S: Simd, const REACHED: bool>(
     simd: S,
-    [lines, cross, power]: [&[S::f32s]; 3],
+    [lines, cross, power, inside]: [&[S::f32s]; 4],
     part: S::f32s,
     width: usize,
     [slopes, squares]: [&mut [S::f32s]; 2],
@@ -218,13 +226,17 @@ fn add_row<S: Simd>(
     let signals =
         cross.chunks(width).zip(cross[1..].chunks(width)).zip(power.chunks(width).zip(power[1..].chunks(width)));
     let mut chi2 = zero;
-    for ((lines, ((x, next_x), (p, next_p))), (slope, square)) in
-        lines.chunks(width).zip(signals).zip(slopes.iter_mut().zip(squares))
+    for (((lines, inside), ((x, next_x), (p, next_p))), (slope, square)) in
+        lines.chunks(width).zip(inside.chunks(width)).zip(signals).zip(slopes.iter_mut().zip(squares))
     {
         // with x = s (D − s), p = s² and l = T − 1: sums of x, p, x l, p l and p l²
         let [mut of_x, mut of_p, mut of_x_line, mut of_p_line, mut of_square] = [zero; 5];
-        for ((line, (x, next_x)), (p, next_p)) in lines.iter().zip(x.iter().zip(next_x)).zip(p.iter().zip(next_p)) {
-            let (x, p) = (between(*x, *next_x), between(*p, *next_p));
+        let signals = x.iter().zip(next_x).zip(p.iter().zip(next_p));
+        for ((line, inside), ((x, next_x), (p, next_p))) in lines.iter().zip(inside).zip(signals) {
+            let (mut x, mut p) = (between(*x, *next_x), between(*p, *next_p));
+            if !REACHED {
+                (x, p) = (simd.mul_f32s(x, *inside), simd.mul_f32s(p, *inside));
+            }
             let p_line = simd.mul_f32s(p, *line);
             of_x = simd.add_f32s(of_x, x);
             of_p = simd.add_f32s(of_p, p);

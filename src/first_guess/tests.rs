@@ -34,7 +34,7 @@ pub fn all_prepared(model: &SpectralModel, spectra: &Spectra) -> (Sampling, Vec<
         let (flux, ivar) = (arm.flux.double(pixels(k)), arm.ivar.double(pixels(k)));
         RawArm { wavelength: arm.grid(k), flux, ivar, mask: &[], resolution: None }
     });
-    let prepared = raw.map(|raw| prepare(model, &[raw], &[&sampling]).unwrap()).collect();
+    let prepared = raw.map(|raw| prepare(model, &[raw], &[&sampling], None).unwrap()).collect();
     (sampling, prepared)
 }
 

@@ -45,6 +45,8 @@ pub struct Unit {
     /// (templates) Each template less 1 in fine bins; once velocities are placed, in stretches, with as many places
     /// before each as there are shifts. Its mean is 0 where a continuum has its own level.
     whole: Vec<Vec<f32>>,
+    /// 1 in the fine bins of a template, laid out as these are, and 0 beyond.
+    inside: Vec<f32>,
 }
 
 impl Unit {
@@ -91,6 +93,7 @@ impl Unit {
             exact,
             stretches: Stretches::default(),
             whole,
+            inside: Vec::new(),
         })
     }
 
@@ -111,6 +114,7 @@ impl Unit {
         let shifts = self.fine.shifts;
         self.stretches = Stretches::new(self.fine.count + shifts);
         self.whole.par_iter_mut().for_each(|row| *row = self.stretches.lay_out(row, shifts, 0));
+        self.inside = self.stretches.lay_out(&vec![1.0; self.fine.count], shifts, 0);
     }
 
     /// Returns each template's lines, flux / continuum − 1, in fine bins, not approximated by components: (templates,
@@ -119,17 +123,43 @@ impl Unit {
         &self.exact[0]
     }
 
-    /// Sums s (D − s) and s² of a spectrum over its pixels in each fine bin, D being `data` and s `smooth`, its weight
-    /// · continuum.
+    /// Sums what a spectrum says over its pixels in each fine bin, D being `data` and s `smooth`, its weight · continuum.
     pub fn signals(&self, data: &[f32], smooth: &[f32], sampling: &Sampling) -> Signals {
-        let mut signals = self.fine.no_signals();
-        let [cross, power] = &mut signals;
+        let (count, shifts) = (self.fine.count, self.fine.shifts);
+        let mut sums = self.fine.no_signals();
+        let [cross, power] = &mut sums;
+        // pixels before the template at larger shifts than that of each place, and behind it up to that shift
+        let (mut before, mut behind) = (vec![0.0; shifts + 1], vec![0.0; shifts + 1]);
         for (j, (d, s)) in data.iter().zip(smooth).enumerate() {
             let Some(at) = self.place(sampling, j) else { continue };
             cross[at] += s * (d - s);
             power[at] += s * s;
+            if (at < shifts || at >= count) && *s != 0.0 {
+                let misfit = f64::from((d - s) * (d - s)) - 1.0;
+                before[(at + 1).min(shifts)] += misfit;
+                behind[(at + 1).saturating_sub(count).min(shifts)] += misfit;
+            }
         }
-        signals
+        behind[0] = 0.0;
+        (1..shifts).for_each(|shift| before[shift] += before[shift - 1]);
+        (1..shifts).rev().for_each(|shift| behind[shift] += behind[shift + 1]);
+        // pixels behind the template at a shift are so at all smaller ones
+        let unreached = (0..shifts).map(|shift| (before[shift] + behind[shift + 1]) as f32).collect();
+        Signals { sums, unreached }
+    }
+
+    /// Returns the sum over pixels that the segment does not reach (see [`Signals`]) at a velocity in km/s.
+    pub fn unreached(&self, signals: &Signals, velocity: f64) -> f32 {
+        let position = self.position(velocity);
+        let shift = self.fine.whole(position);
+        let [this, next] = [shift, shift + 1].map(|k| signals.unreached[k.min(self.fine.shifts - 1)]);
+        this + (position - shift as f64) as f32 * (next - this)
+    }
+
+    /// Returns 1 in the fine bins that the segment reaches at the whole shift of this index, 0 beyond: (length, lanes).
+    pub fn inside(&self, shift: usize) -> &[f32] {
+        let Stretches { lanes, length } = self.stretches;
+        &self.inside[(self.fine.shifts - shift) * lanes..][..length * lanes]
     }
 
     /// Converts a velocity (km/s) to its fractional index among the whole shifts of the fine bins, clamped to their
@@ -158,10 +188,10 @@ impl Unit {
     }
 
     /// Adds up a spectrum's fine-bin sums in coarse bins, which are as wide or twice as wide.
-    pub fn coarse_signals(&self, fine: &Signals) -> Signals {
+    pub fn coarse_sums(&self, fine: &Signals) -> [Vec<f32>; 2] {
         debug_assert!(self.coarse.bin == self.fine.bin || self.coarse.bin == 2 * self.fine.bin);
         let mut signals = self.coarse.no_signals();
-        for (signal, fine) in signals.iter_mut().zip(fine) {
+        for (signal, fine) in signals.iter_mut().zip(&fine.sums) {
             if self.coarse.bin == self.fine.bin {
                 signal.iter_mut().zip(fine).for_each(|(all, one)| *all = *one);
                 continue;
@@ -177,7 +207,7 @@ impl Unit {
 
     /// Adds this segment's χ² up to a constant, from principal components, to `total` (templates, coarse velocities).
     /// The components' correlations are brought to the velocities first: there are fewer of them than templates.
-    pub fn add_scores(&self, [cross, power]: &Signals, total: &mut [f32]) {
+    pub fn add_scores(&self, [cross, power]: &[Vec<f32>; 2], total: &mut [f32]) {
         let Bins { shifts, positions, .. } = &self.coarse;
         let cross = self.lines.correlate(cross, &self.coarse);
         let power = self.squares.correlate(power, &self.coarse);
@@ -198,7 +228,7 @@ impl Unit {
         let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return };
         let (low, high) = (fine.whole(*first), (fine.whole(*last) + 1).min(fine.shifts - 1));
         let rows = self.exact.each_ref().map(|rows| &rows[template * fine.count..][..fine.count]);
-        let [cross, power] = correlate_two(rows, signals.each_ref().map(Vec::as_slice), low..high + 1);
+        let [cross, power] = correlate_two(rows, signals.sums.each_ref().map(Vec::as_slice), low..high + 1);
         let both = fine.between(&cross, low, velocities.clone()).zip(fine.between(&power, low, velocities));
         scores.iter_mut().zip(both).for_each(|(score, (cross, power))| *score += power - 2.0 * cross);
     }
@@ -220,7 +250,7 @@ mod tests {
     }
 
     /// χ² by plain sums at a position, a whole shift and a fraction.
-    fn plain(rows: [&[f64]; 2], signals: &Signals, position: f64) -> f64 {
+    fn plain(rows: [&[f64]; 2], signals: &[Vec<f32>; 2], position: f64) -> f64 {
         let at = |shift: usize| -> f64 {
             let sum =
                 |k: usize| -> f64 { rows[k].iter().zip(&signals[k][shift..]).map(|(a, b)| a * f64::from(*b)).sum() };
@@ -261,12 +291,13 @@ mod tests {
             exact,
             stretches: Stretches::default(),
             whole: Default::default(),
+            inside: Vec::new(),
         };
-        let mut signals = unit.fine.no_signals();
-        signals.iter_mut().flatten().enumerate().for_each(|(k, x)| *x = value(k + 11) as f32);
-        let wide = unit.coarse_signals(&signals);
-        assert!(signals[0].len() % 2 == 1 && wide[0].len() > signals[0].len() / 2);
-        assert!(wide[0].iter().zip(signals[0].chunks(2)).all(|(sum, some)| *sum == some.iter().sum::<f32>()));
+        let mut signals = Signals { sums: unit.fine.no_signals(), unreached: Vec::new() };
+        signals.sums.iter_mut().flatten().enumerate().for_each(|(k, x)| *x = value(k + 11) as f32);
+        let (wide, sums) = (unit.coarse_sums(&signals), &signals.sums);
+        assert!(sums[0].len() % 2 == 1 && wide[0].len() > sums[0].len() / 2);
+        assert!(wide[0].iter().zip(sums[0].chunks(2)).all(|(sum, some)| *sum == some.iter().sum::<f32>()));
         let mut total = vec![0f32; templates * 5];
         unit.add_scores(&wide, &mut total);
         for template in 0..templates {
@@ -276,7 +307,7 @@ mod tests {
             let of = |rows, count| [row(rows, 0, count), row(rows, 1, count)];
             let [a, b] = of(&of_fine, 73);
             for (v, found) in (1..4).zip(few) {
-                let expected = plain([&a, &b], &signals, unit.fine.positions[v]);
+                let expected = plain([&a, &b], sums, unit.fine.positions[v]);
                 assert!((f64::from(found) - expected).abs() < 1e-4, "{template}, {v}: {found} {expected}");
             }
             let [a, b] = of(&of_coarse, 37);

@@ -1,5 +1,5 @@
 //! Rotational broadening of template rows (see `docs/src/equations.md`): each segment convolved with Gray's profile of
-//! radius R = (vsini/c)/Δlnλ pixels, zero beyond its ends. Rows out: value, ∂/∂u of vsini if it is a parameter,
+//! radius R = (vsini/c)/Δlnλ pixels, continued by its end values. Rows out: value, ∂/∂u of vsini if it is a parameter,
 //! tangents. Twin of `shaders/broaden.wgsl`.
 //!
 //! The kernel is computed in f64, once per member and segment, and is as wide as the member's own vsini asks. Its
@@ -35,8 +35,8 @@ pub enum Rotation {
     Fixed(f64),
 }
 
-/// Rotational broadening (Gray 2005, limb darkening 0.6) inside each segment, zero beyond its edges. Output rows: the
-/// value, ∂/∂vsini if it is a parameter, then the input's tangents, derivatives by the solver's `u`. Nothing happens at
+/// Rotational broadening (Gray 2005, limb darkening 0.6) inside each segment, which goes on with its end values. Output
+/// rows: the value, ∂/∂vsini if it is a parameter, then the input's tangents, derivatives by the solver's `u`. Nothing happens at
 /// vsini ≤ 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Broaden {

@@ -1,5 +1,5 @@
-//! Symmetric convolution of a row: out_j = w_0 t_j + Σ_k w_k (t_(j−k) + t_(j+k)), t zero beyond its ends ("same"
-//! length).
+//! Symmetric convolution of a row: out_j = w_0 t_j + Σ_k w_k (t_(j−k) + t_(j+k)), of the row's length. Beyond its ends
+//! the row goes on with its end values.
 
 use pulp::{Simd, WithSimd};
 
@@ -10,7 +10,7 @@ const VECTORS: usize = 4;
 /// Pixels in them, at most.
 const MOST_LANES: usize = 16 * VECTORS;
 
-/// A row with zeros before and after it, reused from row to row.
+/// A row that goes on with its end values before and after it, reused from row to row.
 #[derive(Clone, Debug)]
 pub struct Padded<R> {
     values: Vec<R>,
@@ -19,14 +19,18 @@ pub struct Padded<R> {
 }
 
 impl<R: Real> Padded<R> {
-    /// Makes a row between zeros, with room for `pixels`, for kernels that reach `reach` pixels to either side.
+    /// Makes room for a row of `pixels`, for kernels that reach `reach` pixels to either side.
     pub fn new(pixels: usize, reach: usize) -> Padded<R> {
         Padded { values: vec![R::ZERO; pixels.next_multiple_of(MOST_LANES) + 2 * reach], reach, pixels }
     }
 
-    /// Copies a row (pixels) between the zeros, in place of the one before.
+    /// Copies a row (pixels), in place of the one before, and continues it by its end values.
     pub fn set(&mut self, row: &[R]) {
-        self.values[self.reach..self.reach + self.pixels].copy_from_slice(row);
+        let (Some(first), Some(last)) = (row.first(), row.last()) else { return };
+        let end = self.reach + self.pixels;
+        self.values[..self.reach].fill(*first);
+        self.values[self.reach..end].copy_from_slice(row);
+        self.values[end..end + self.reach].fill(*last);
     }
 
     /// Writes the row's convolution with a symmetric kernel, whose half is `weights`, into `output` (pixels). The first
@@ -98,8 +102,9 @@ mod tests {
                 let mut found = t.clone();
                 Convolve { rows: &mut found, pixels, weights: &weights }.run();
                 for (j, found) in found.iter().enumerate() {
-                    let exact: f64 =
-                        t.iter().enumerate().map(|(i, t)| t * weights.get(i.abs_diff(j)).unwrap_or(&0.0)).sum();
+                    let at = |i: i64| t[i.clamp(0, pixels as i64 - 1) as usize];
+                    let (j, half) = (j as i64, reach as i64);
+                    let exact: f64 = (-half..=half).map(|k| weights[k.unsigned_abs() as usize] * at(j + k)).sum();
                     assert!((found - exact).abs() < 1e-12, "{pixels} {reach} {j}");
                 }
             }

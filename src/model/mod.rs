@@ -12,6 +12,7 @@ mod labels;
 mod objective;
 mod observe;
 mod prepare;
+mod reach;
 mod sampling;
 #[cfg(feature = "files")]
 mod sections;
@@ -32,6 +33,7 @@ pub use file::ModelFile;
 pub(crate) use objective::{SpectralObjective, hull_weights};
 pub(crate) use observe::ArmLayout;
 pub(crate) use prepare::{Prepared, PreparedArm, RawArm, prepare};
+pub(crate) use reach::Motion;
 pub(crate) use sampling::Sampling;
 pub use settings::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite, SpectraSettings,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use pulp::NullaryFnOnce;
 
 use super::fault::{Cause, Fault, place};
+use super::reach::Motion;
 use super::sampling::{Sampling, padded};
 use super::set_basis::set_basis;
 use super::weights::weights;
@@ -37,6 +38,8 @@ pub struct PreparedArm {
     pub scale: f64,
     /// (terms) Of the basis: the continuum fitted without the model's lines.
     pub continuum: Vec<f32>,
+    /// Number of pixels that have weight, and are left out because the template does not make them whole.
+    pub unreached: usize,
 }
 
 impl PreparedArm {
@@ -105,6 +108,8 @@ pub struct Prepared {
     pub signal_to_noise: f64,
     /// Term that marginalisation adds to the device's ln det C: constants of the bases, − Σ ln ivar.
     pub marginal_constant: f64,
+    /// Velocities and vsini at which the templates make all pixels whole that count; `None` before they are known.
+    pub motion: Option<Motion>,
 }
 
 /// Arrays of one spectrum in one arm (pixels).
@@ -120,8 +125,13 @@ pub struct RawArm<'a> {
 }
 
 /// Weights and scales a spectrum's arms and its continuum bases for the device, or returns the fault that excludes the
-/// spectrum.
-pub fn prepare(model: &SpectralModel, raw: &[RawArm], samplings: &[&Sampling]) -> Result<Prepared, Fault> {
+/// spectrum. Pixels that the templates do not make whole at a `motion` do not count.
+pub fn prepare(
+    model: &SpectralModel,
+    raw: &[RawArm],
+    samplings: &[&Sampling],
+    motion: Option<Motion>,
+) -> Result<Prepared, Fault> {
     let mut prepared = Prepared {
         arms: Vec::with_capacity(raw.len()),
         unmasked: 0,
@@ -130,19 +140,19 @@ pub fn prepare(model: &SpectralModel, raw: &[RawArm], samplings: &[&Sampling]) -
         nonfinite: 0,
         signal_to_noise: 0.0,
         marginal_constant: 0.0,
+        motion,
     };
     let mut ratios = Vec::new();
     for ((arm, raw), sampling) in model.arms.iter().zip(raw).zip(samplings) {
-        let ivar = weights(model, arm, raw, sampling, &mut prepared.nonfinite)?;
-        let one = prepare_arm(arm, raw, sampling, &ivar, &mut prepared)?;
+        let mut ivar = weights(model, arm, raw, sampling, &mut prepared.nonfinite)?;
+        let pixels = Reached::new(arm, sampling, motion, &mut ivar);
+        let one = prepare_arm(arm, raw, sampling, &ivar, pixels, &mut prepared)?;
         // the bits of positive numbers are in their order
         ratios.extend(one.data.iter().map(|d| d.abs().to_bits()));
         prepared.arms.push(one);
     }
     if prepared.unmasked == 0 {
-        let masked = samplings.iter().all(|s| s.used == 0);
-        let why = if masked { "the model's masks cover all" } else { "all are masked or have ivar 0" };
-        return Err(Fault { cause: Cause::NoData, detail: format!("no pixel counts: {why}") });
+        return Err(no_pixel(&prepared, samplings));
     }
     let free = model.parameters.iter().filter(|p| !p.is_held()).count();
     if prepared.unmasked < free + prepared.rank {
@@ -155,6 +165,43 @@ pub fn prepare(model: &SpectralModel, raw: &[RawArm], samplings: &[&Sampling]) -
         prepared.signal_to_noise = f64::from(f32::from_bits(*ratios.select_nth_unstable(middle).1));
     }
     Ok(prepared)
+}
+
+/// Returns the fault of a spectrum of which no pixel counts.
+fn no_pixel(prepared: &Prepared, samplings: &[&Sampling]) -> Fault {
+    let why = if samplings.iter().all(|s| s.used == 0) {
+        "the model's masks cover all"
+    } else if prepared.arms.iter().any(|arm| arm.unreached > 0) {
+        "at its velocity and vsini the template ends before what makes any of them"
+    } else {
+        "all are masked or have ivar 0"
+    };
+    Fault { cause: Cause::NoData, detail: format!("no pixel counts: {why}") }
+}
+
+/// Numbers of an arm's pixels, once those are left out that the template does not make whole.
+struct Reached {
+    /// Pixels that the model uses; the spectrum may mask some.
+    in_range: usize,
+    /// Pixels with weight that are left out.
+    unreached: usize,
+}
+
+impl Reached {
+    /// Sets the `ivar` of pixels to 0 that the arm's template does not make whole at a motion.
+    fn new(arm: &ModelArm, sampling: &Sampling, motion: Option<Motion>, ivar: &mut [f64]) -> Reached {
+        let all = Reached { in_range: sampling.used, unreached: 0 };
+        let Some(motion) = motion.filter(|motion| !sampling.reaches_all(arm, *motion)) else { return all };
+        let reached = sampling.reached(arm, motion);
+        let mut unreached = 0;
+        for (w, is_reached) in ivar.iter_mut().zip(&reached) {
+            if !is_reached && *w > 0.0 {
+                *w = 0.0;
+                unreached += 1;
+            }
+        }
+        Reached { in_range: reached.iter().filter(|on| **on).count(), unreached }
+    }
 }
 
 /// Returns the fault of a spectrum that has fewer unmasked pixels than free parameters and continuum terms.
@@ -173,6 +220,7 @@ fn prepare_arm(
     raw: &RawArm,
     sampling: &Sampling,
     ivar: &[f64],
+    Reached { in_range, unreached }: Reached,
     prepared: &mut Prepared,
 ) -> Result<PreparedArm, Fault> {
     let (terms, pixels) = (arm.continuum.terms, padded(sampling.pixels));
@@ -187,6 +235,7 @@ fn prepare_arm(
         resolution: resolution(arm, raw, sampling, ivar)?.into(),
         scale: 1.0,
         continuum: vec![0.0; terms],
+        unreached,
     };
     if count == 0 {
         return Ok(out); // the arm drops out: its sums are exactly zero
@@ -198,7 +247,7 @@ fn prepare_arm(
         return Err(Fault { cause: Cause::BadWeight, detail });
     }
     prepared.unmasked += count;
-    prepared.in_range += sampling.used;
+    prepared.in_range += in_range;
     prepared.marginal_constant -= ln_ivar;
     if terms == 0 {
         return Ok(out);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::continuum::{Orthonormal, basis, orthonormalise};
 use super::determined::LARGEST_VALUE;
+use super::reach::Clearance;
 use super::window::Windows;
 use super::{LineSpread, ModelArm};
 use crate::error::{Error, Result, coverage};
@@ -45,6 +46,10 @@ pub struct Sampling {
     /// Å: where the continuum's variable is −1 and 1.
     pub(super) ends: (f64, f64),
     pub used: usize,
+    /// Pixels to either side whose light the spectra's resolution matrices carry to a pixel.
+    pub(super) resolution_half: usize,
+    /// Least distances of the pixels that count to the template's ends.
+    pub(super) clearance: Clearance,
     /// The pixels are the template's own.
     pub is_template: bool,
     /// Parts of the grid, for spectra that lack its ends.
@@ -113,8 +118,9 @@ impl Sampling {
             let (data, model) = (ends(wavelength), ends(arm.emulator.wavelength()));
             return Err(GridFault::NoOverlap { data, model, range: arm.range });
         };
+        let resolution_half = if arm.line_spread == LineSpread::File { diagonals / 2 } else { 0 };
         if arm.line_spread == LineSpread::File {
-            widen(&mut on, &index[..pixels], diagonals / 2);
+            widen(&mut on, &index[..pixels], resolution_half);
         } else {
             (0..pixels).filter(|&j| !on[j]).for_each(|j| index[j] = -1);
         }
@@ -123,9 +129,23 @@ impl Sampling {
         let (basis, Orthonormal { ln_det, condition }) =
             padded_basis(raw, &on, &on).unwrap_or((Vec::new(), Orthonormal::NONE));
         let used = on.iter().filter(|on| **on).count();
-        let (ends, windows) = ((low, high), Windows::default());
-        let (fraction, basis) = (Arc::new(fraction), Arc::new(basis));
-        Ok(Sampling { pixels, index, fraction, on, basis, ln_det, condition, ends, used, is_template, windows })
+        let mut sampling = Sampling {
+            pixels,
+            index,
+            fraction: Arc::new(fraction),
+            on,
+            basis: Arc::new(basis),
+            ln_det,
+            condition,
+            ends: (low, high),
+            used,
+            resolution_half,
+            clearance: Clearance::INFINITE,
+            is_template,
+            windows: Windows::default(),
+        };
+        sampling.clearance = sampling.least_clearance(arm);
+        Ok(sampling)
     }
 
     /// Returns the continuum terms, not orthonormalised, at the grid's wavelengths in Å: (terms, pixels).

@@ -5,6 +5,7 @@
 //! it, and does nothing.
 
 use super::{LineSpread, ModelArm};
+use crate::emulator::GridSegment;
 use crate::math::Real;
 
 /// Full width at half maximum of a Gaussian of σ = 1, as rvspecfit and DESI round it.
@@ -30,18 +31,21 @@ fn spread_at(arm: &ModelArm, pixel: usize) -> f64 {
     }
 }
 
+/// Returns how many template pixels to either side an arm's Gaussian line spread reaches in a segment. The shortest
+/// wavelengths have the widest kernel.
+pub fn half_width(arm: &ModelArm, segment: &GridSegment) -> f64 {
+    (REACH * spread_at(arm, segment.start) / segment.step).ceil()
+}
+
 impl Spread {
     /// Makes the banded matrix that convolves a template with an arm's Gaussian line spread; `None` where it has none.
     /// `columns` is the stride of its rows.
     pub fn new(arm: &ModelArm, columns: usize) -> Option<Spread> {
         let sigma = |j: usize| spread_at(arm, j);
-        let segments = arm.grid.segments.iter();
-        // the shortest wavelengths have the widest kernel
-        let widest = segments.map(|s| sigma(s.start) / s.step).fold(0.0, f64::max);
-        if widest == 0.0 {
+        let half = arm.grid.segments.iter().map(|segment| half_width(arm, segment)).fold(0.0, f64::max) as usize;
+        if half == 0 {
             return None;
         }
-        let half = (REACH * widest).ceil() as usize;
         let diagonals = 2 * half + 1;
         let mut values = vec![0.0; diagonals * columns];
         for segment in &arm.grid.segments {

@@ -90,6 +90,8 @@ impl Sampling {
             condition,
             ends: self.ends,
             used,
+            resolution_half: self.resolution_half,
+            clearance: self.clearance,
             is_template: self.is_template,
             windows: Windows::default(),
         })

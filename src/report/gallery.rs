@@ -102,6 +102,7 @@ mod tests {
             flags: crate::Flags::empty(),
             start: None,
             continuum_terms: Vec::new(),
+            unreached: Vec::new(),
             n_starts_agree: 0,
             posterior: None,
             correlations: Vec::new(),

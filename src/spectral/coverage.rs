@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::error::Result;
-use crate::model::{ModelArm, Sampling};
+use crate::model::{ModelArm, Motion, Sampling, SpectralModel};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 use crate::spectral::SpectralFitter;
 use crate::spectral::input::assemble::{matched, missing};
@@ -27,6 +27,9 @@ pub struct ArmCoverage {
     /// Pixels that a fit uses: those inside the model's wavelengths and the arm's `range`, and outside the masked
     /// intervals. The masks and weights of a spectrum may leave out more of them.
     pub used_pixels: usize,
+    /// Largest number of those that a fit may leave out, at the bounds of velocity and vsini, because the template ends
+    /// before all that makes them; the column `unreached` counts them. 0 where the model is wide enough.
+    pub most_unreached: usize,
 }
 
 impl SpectralFitter {
@@ -68,7 +71,7 @@ impl SpectralFitter {
             let Cow::Borrowed(data) = data else { continue };
             let has_grid = matches!(data.wavelength, Wavelength::Shared(_)) || !first.is_empty();
             if has_grid {
-                all.extend(arm_coverage(arm, data, grid.of(0).ok().map(|sampling| &**sampling)));
+                all.extend(arm_coverage(&self.model, arm, data, grid.of(0).ok().map(|sampling| &**sampling)));
             }
         }
         Ok(all)
@@ -77,7 +80,12 @@ impl SpectralFitter {
 
 /// Returns the wavelength ranges of an arm's data, model and used pixels, with the pixels' numbers; `None` for a grid
 /// without pixels.
-fn arm_coverage(arm: &ModelArm, data: &ArmSpectra, sampling: Option<&Sampling>) -> Option<ArmCoverage> {
+fn arm_coverage(
+    model: &SpectralModel,
+    arm: &ModelArm,
+    data: &ArmSpectra,
+    sampling: Option<&Sampling>,
+) -> Option<ArmCoverage> {
     let wavelength = data.grid(0);
     let is_used = |j: &usize| sampling.is_some_and(|sampling| sampling.on[*j]);
     let used = (0..wavelength.len()).find(is_used).zip((0..wavelength.len()).rfind(is_used));
@@ -88,7 +96,15 @@ fn arm_coverage(arm: &ModelArm, data: &ArmSpectra, sampling: Option<&Sampling>) 
         used: used.map(|(first, last)| (wavelength[first], wavelength[last])),
         pixels: data.pixels,
         used_pixels: sampling.map_or(0, |sampling| sampling.used),
+        most_unreached: sampling.map_or(0, |sampling| most_unreached(model, arm, sampling)),
     })
+}
+
+/// Returns the largest number of pixels of a grid that the arm's template does not make whole within the bounds of
+/// velocity and vsini.
+fn most_unreached(model: &SpectralModel, arm: &ModelArm, sampling: &Sampling) -> usize {
+    let reached = |motion: &Motion| sampling.reached(arm, *motion).iter().filter(|on| **on).count();
+    Motion::extremes(model).iter().map(|motion| sampling.used - reached(motion)).max().unwrap_or(0)
 }
 
 /// Returns the first and the last wavelength; `None` if there are none.

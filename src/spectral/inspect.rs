@@ -7,7 +7,9 @@ use rayon::prelude::*;
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::first_guess::Start;
-use crate::model::{Fault, Limits, Prepared, PreparedArm, Sampling, SpectralModel, SpectralObjective};
+use crate::model::{
+    Fault, Limits, ModelParameter, Motion, Prepared, PreparedArm, Sampling, SpectralModel, SpectralObjective,
+};
 use crate::recording::Precision;
 use crate::solver::{Device, LevenbergMarquardt, Method, Objective};
 use crate::spectra::Spectra;
@@ -50,8 +52,11 @@ impl Run<'_> {
         let arms = matched(model, spectra)?;
         let grids = self.grids(&arms, spectra)?;
         let one = |point: &ModelPoint| {
-            let prepared = prepare_one(model, &arms, &grids, point.place).map_err(|fault| refused(&fault))?;
-            Ok(ready_at(model, point, prepared))
+            let u = model.parameters.iter().zip(point.parameters).map(|(p, x)| p.to_u(*x)).collect::<Vec<f64>>();
+            let limits: Vec<Limits> = model.parameters.iter().map(ModelParameter::limits).collect();
+            let motion = Some(Motion::around(model, &u, &limits));
+            let prepared = prepare_one(model, &arms, &grids, point.place, motion).map_err(|fault| refused(&fault))?;
+            Ok(ready_at(model, point.place, u, prepared))
         };
         let ready: Vec<ReadySpectrum> = points.par_iter().map(one).collect::<Result<_>>()?;
         let shape = layout_for(layout(model, &arms, &grids), ready.iter().map(|one| &*one.prepared));
@@ -88,12 +93,11 @@ impl Run<'_> {
     }
 }
 
-/// Returns a prepared spectrum whose only start is the given point, with bounds too wide to act.
-fn ready_at(model: &SpectralModel, point: &ModelPoint, prepared: Prepared) -> ReadySpectrum {
-    let u = model.parameters.iter().zip(point.parameters).map(|(p, x)| p.to_u(*x)).collect();
+/// Returns a prepared spectrum whose only start is `u`, in the solver's units, with bounds too wide to act.
+fn ready_at(model: &SpectralModel, place: usize, u: Vec<f64>, prepared: Prepared) -> ReadySpectrum {
     let limits = model.parameters.iter().map(|p| Limits { lower: -1e30, upper: 1e30, ..p.limits() }).collect();
     let starts = vec![Start { u, basin: 0 }];
-    ReadySpectrum { place: point.place, prepared: Arc::new(prepared), limits, starts, may_add_starts: false }
+    ReadySpectrum { place, prepared: Arc::new(prepared), limits, starts, may_add_starts: false }
 }
 
 /// Returns the usage error for the fault of a spectrum that cannot be prepared.

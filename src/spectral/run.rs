@@ -1,6 +1,7 @@
 //! One run on one device: prepares batches of spectra, finds their starts, fits them, and makes their rows.
 
 mod groups;
+mod outgrown;
 mod pieces;
 mod populations;
 
@@ -30,6 +31,8 @@ use crate::spectral::stream::stages::{Stage, Stages};
 use crate::spectral::stream::workers::Tally;
 use crate::spectral::{Solver, SpectralFitter};
 use groups::{Group, groups};
+use outgrown::{MOST_FITS, Outgrown};
+use pieces::Piece;
 
 /// The inputs that determine a sampling in one arm.
 struct GridKey {
@@ -226,16 +229,46 @@ impl<'a> Run<'a> {
                 Err(fault) => refuse(&mut rows[place], fault),
             }
         }
-        let counts = files.iter().map(|spectra| spectra.len()).collect();
-        let mut finished = rows.len() - ready.len();
-        for group in groups(pieces, counts, ready) {
-            let count = group.ready.len();
-            self.fit(group, &mut rows, finished)?;
-            finished += count;
-        }
+        let counts: Vec<usize> = files.iter().map(|spectra| spectra.len()).collect();
+        self.fit_all(&pieces, &counts, ready, &mut rows)?;
         let scanned = model.free_velocity().filter(|_| self.fitter.scans_velocity());
         rows.iter_mut().for_each(|row| sound::row(row, scanned));
         Ok(rows)
+    }
+
+    /// Fits the prepared spectra of all pieces, again with other pixels where the templates do not reach those that were
+    /// fitted, and fills their rows. `counts` are the numbers of spectra of each piece.
+    fn fit_all(
+        &mut self,
+        pieces: &[Piece],
+        counts: &[usize],
+        mut ready: Vec<ReadySpectrum>,
+        rows: &mut [FitRow],
+    ) -> Result<()> {
+        let mut earlier_evaluations = vec![0; rows.len()];
+        let first = |piece: usize| counts[..piece].iter().sum::<usize>();
+        for fit in 1..=MOST_FITS {
+            let mut finished = rows.len() - ready.len();
+            let mut outgrown = Vec::new();
+            for group in groups(pieces, counts, ready) {
+                let count = group.ready.len();
+                outgrown.append(&mut self.fit(group, rows, finished, fit)?);
+                finished += count;
+            }
+            ready = Vec::with_capacity(outgrown.len());
+            for Outgrown { spectrum, motion, evaluations } in outgrown {
+                let place = spectrum.place;
+                earlier_evaluations[place] += evaluations;
+                let piece = (0..counts.len()).rfind(|piece| first(*piece) <= place).unwrap_or(0);
+                match pieces[piece].prepared_at(&self.fitter.model, place - first(piece), motion) {
+                    Ok(prepared) => ready.push(ReadySpectrum { prepared: Arc::new(prepared), ..spectrum }),
+                    Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
+                    Err(fault) => refuse(&mut rows[place], fault),
+                }
+            }
+        }
+        rows.iter_mut().zip(earlier_evaluations).for_each(|(row, earlier)| row.evaluations += earlier);
+        Ok(())
     }
 
     /// Returns the wavelength samplings of a file's spectra in each arm. Those of shared grids are kept for the next
@@ -244,11 +277,17 @@ impl<'a> Run<'a> {
         Ok(self.all_grids(&[arms.to_vec()], &[spectra])?.swap_remove(0))
     }
 
-    /// Fits a group of spectra of one layout, and fills their rows. `finished` spectra of the batch already have their
-    /// rows.
-    fn fit(&mut self, Group { layout, grids, ready }: Group, rows: &mut [FitRow], finished: usize) -> Result<()> {
+    /// Fits a group of spectra of one layout for the `fit`th time, and fills their rows. `finished` spectra of the batch
+    /// already have their rows. Returns those that are to be fitted again, whose rows are not filled.
+    fn fit(
+        &mut self,
+        Group { layout, grids, ready }: Group,
+        rows: &mut [FitRow],
+        finished: usize,
+        fit: usize,
+    ) -> Result<Vec<Outgrown>> {
         if ready.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let (fitter, grids) = (self.fitter, &*grids);
         self.time(Stage::Fit, |run| run.make_resident(&layout))?;
@@ -260,21 +299,29 @@ impl<'a> Run<'a> {
             return Err(Error::OutOfMemory { device: self.device.name(), message });
         }
         let outcomes = self.time(Stage::Fit, |run| run.outcomes(grids, &ready, finished))?;
+        let may_fit_again = !self.is_cancelled();
+        let (mut outgrown, mut kept) = (Vec::new(), Vec::with_capacity(ready.len()));
         self.time(Stage::Finish, |_| {
             let finish = fitter.finish();
-            for (one, own) in ready.iter().zip(&outcomes) {
+            for (one, own) in ready.into_iter().zip(&outcomes) {
+                let again = may_fit_again.then(|| Outgrown::new(&fitter.model, grids, &one, own, fit)).flatten();
+                if let Some(again) = again {
+                    outgrown.push(again);
+                    continue;
+                }
                 let row = &mut rows[one.place];
                 if own.is_empty() {
                     let start = one.starts.first().map(|start| physical(&fitter.model, start));
                     place_at_start(&fitter.model, row, start.as_deref());
                 } else {
-                    finish.fill(row, own, one);
+                    finish.fill(row, own, &one);
                 }
+                kept.push(one);
             }
         });
         if fitter.scans_velocity() {
-            self.time(Stage::Posterior, |run| run.scan(grids, &ready, rows))?;
+            self.time(Stage::Posterior, |run| run.scan(grids, &kept, rows))?;
         }
-        Ok(())
+        Ok(outgrown)
     }
 }

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::first_guess::FirstGuess;
-use crate::model::{Fault, Prepared, Sampling, SpectralObjective};
+use crate::model::{Motion, SpectralObjective};
 use crate::recording::Recording;
 use crate::solver::Objective;
 use crate::spectra::Spectra;
 use crate::spectral::SpectralFitter;
-use crate::spectral::input::assemble::{assemble, matched, prepare_all};
+use crate::spectral::input::assemble::{assemble, matched, prepare_all, within_reach};
 use crate::spectral::input::layout::{layout, layout_for};
 use crate::spectral::input::limits::Tables;
-use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
+use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum, samplings};
 use crate::spectral::results::blank::{blank, strict};
 use crate::task::{Job, Task};
 
@@ -30,8 +29,6 @@ impl Task {
 /// The objectives and inputs that the tasks of a batch of spectra share.
 struct SpectralTasks<'a> {
     fitter: &'a SpectralFitter,
-    guess: &'a FirstGuess,
-    tables: Tables<'a>,
     grids: Vec<Grids>,
     linearise: SpectralObjective,
     evaluate: SpectralObjective,
@@ -47,32 +44,35 @@ impl SpectralFitter {
         let grids = self.run()?.grids(&arms, spectra)?;
         let tables = Tables::new(model, spectra)?;
         let guess = self.first_guess()?;
-        let all = prepare_all(model, &arms, &grids, spectra.len());
-        let shape = layout_for(layout(model, &arms, &grids), all.iter().filter_map(|one| one.as_ref().ok()));
+        // 1. The first guess, and the pixels that the templates make whole there.
+        let mut all = Vec::with_capacity(spectra.len());
+        for (place, prepared) in prepare_all(model, &arms, &grids, spectra.len()).into_iter().enumerate() {
+            let started = prepared.and_then(|prepared| {
+                let limits = tables.of(place)?;
+                let starts = guess.starts(&prepared, &samplings(&grids, place), &limits, Some(1));
+                let motion = starts.first().map(|start| Motion::around(model, &start.u, &limits));
+                let prepared = Arc::new(within_reach(model, &arms, &grids, place, prepared, motion)?);
+                Ok(ReadySpectrum { place, prepared, limits, starts, may_add_starts: false })
+            });
+            all.push(started.map_err(|fault| strict(&blank(model, spectra, place), &fault))?);
+        }
+        // 2. Their problems.
+        let shape = layout_for(layout(model, &arms, &grids), all.iter().map(|one| &*one.prepared));
         let linearise = SpectralObjective::new(model, &shape, self.precision.of_results());
         let evaluate = SpectralObjective::evaluation(model, &shape, self.precision.of_results());
         let recordings = [Arc::new(linearise.record()), Arc::new(evaluate.record())];
-        let tasks = SpectralTasks { fitter: self, guess, tables, grids, linearise, evaluate, recordings };
-        let mut made = Vec::with_capacity(all.len());
-        for (place, prepared) in all.into_iter().enumerate() {
-            let task = prepared.and_then(|prepared| tasks.task(place, prepared));
-            made.push(task.map_err(|fault| strict(&blank(&self.model, spectra, place), &fault))?);
-        }
-        Ok(made)
+        let tasks = SpectralTasks { fitter: self, grids, linearise, evaluate, recordings };
+        Ok(all.into_iter().map(|one| tasks.task(one)).collect())
     }
 }
 
 impl SpectralTasks<'_> {
-    /// Makes the task of one prepared spectrum, at the best point of its first guess, or returns the fault of its
-    /// limits.
-    fn task(&self, place: usize, prepared: Prepared) -> std::result::Result<Task, Fault> {
+    /// Makes the task of one prepared spectrum, which begins at its start.
+    fn task(&self, ready: ReadySpectrum) -> Task {
         let SpectralTasks { fitter, grids, .. } = self;
         let model = &fitter.model;
-        let limits = self.tables.of(place)?;
-        let samplings: Vec<&Sampling> = grids.iter().filter_map(|g| g.of(place).ok()).map(|s| &**s).collect();
-        let starts = self.guess.starts(&prepared, &samplings, &limits, Some(1));
-        let constant = if model.marginalise { prepared.marginal_constant } else { 0.0 };
-        let ready = [ReadySpectrum { place, prepared: Arc::new(prepared), limits, starts, may_add_starts: false }];
+        let constant = if model.marginalise { ready.prepared.marginal_constant } else { 0.0 };
+        let ready = [ready];
         let spectra = ReadySpectra { model, grids, spectra: &ready, guess: None };
         let [linearise, evaluate] = [&self.linearise, &self.evaluate].map(|o| assemble(o, spectra, &spectra.starts()));
         let [first, second] = self.recordings.clone();
@@ -81,6 +81,6 @@ impl SpectralTasks<'_> {
         let evaluate = Job { recording: second, batch: evaluate };
         let mut task = Task::new(&fitter.device, linearise, evaluate, parameters);
         task.constant = constant;
-        Ok(task)
+        task
     }
 }

@@ -104,6 +104,7 @@ pub(super) fn columns(schema: &Schema) -> Result<Vec<Column>> {
     all.extend(schema.parameters.iter().enumerate().flat_map(|(p, name)| of_parameter(schema, p, name)));
     all.extend(after());
     all.extend(schema.arms.iter().enumerate().map(|(a, arm)| continuum_terms(arm).of(a)));
+    all.extend(schema.arms.iter().enumerate().map(|(a, arm)| unreached(arm).of(a)));
     if schema.posterior {
         all.extend(posterior());
     }
@@ -168,21 +169,34 @@ fn after() -> Vec<Column> {
     ]
 }
 
-/// Returns the column that counts an arm's determined continuum terms, `continuum_terms_ARM`, without `_ARM` if
-/// unnamed.
-pub(super) fn continuum_terms(arm: &str) -> Column {
-    let name = if arm.is_empty() { CONTINUUM_TERMS.into() } else { format!("{CONTINUUM_TERMS}_{arm}") };
+/// Returns the column that counts an arm's determined continuum terms.
+fn continuum_terms(arm: &str) -> Column {
     let meaning = "Continuum terms that the data determine";
-    Column::new(name, Kind::Int64, "", meaning, |row, a| integer(row.continuum_terms.get(a).copied().unwrap_or(0)))
+    let get: Get = |row, a| integer(row.continuum_terms.get(a).copied().unwrap_or(0));
+    Column::new(of_arm(CONTINUUM_TERMS, arm), Kind::Int64, "", meaning, get)
 }
 
-/// Returns the arm's name in a column's name `continuum_terms_ARM` (empty without `_ARM`); `None` for any other column.
-pub(super) fn arm_of(column: &str) -> Option<&str> {
-    let rest = column.strip_prefix(CONTINUUM_TERMS)?;
+/// Returns the column that counts an arm's good pixels that its template does not reach.
+fn unreached(arm: &str) -> Column {
+    let meaning = "Good pixels left out: the template ends too near";
+    let get: Get = |row, a| integer(row.unreached.get(a).copied().unwrap_or(0));
+    Column::new(of_arm(UNREACHED, arm), Kind::Int64, "", meaning, get)
+}
+
+/// Returns the name `COLUMN_ARM` of a column that each arm has, without `_ARM` if the arm is unnamed.
+fn of_arm(column: &str, arm: &str) -> String {
+    if arm.is_empty() { column.into() } else { format!("{column}_{arm}") }
+}
+
+/// Returns the arm's name (empty without `_ARM`) if `name` is that of a column `COLUMN_ARM`; `None` otherwise.
+pub(super) fn arm_of<'n>(column: &str, name: &'n str) -> Option<&'n str> {
+    let rest = name.strip_prefix(column)?;
     if rest.is_empty() { Some("") } else { rest.strip_prefix('_') }
 }
 
-const CONTINUUM_TERMS: &str = "continuum_terms";
+/// Columns that each arm has.
+pub(super) const CONTINUUM_TERMS: &str = "continuum_terms";
+pub(super) const UNREACHED: &str = "unreached";
 
 /// Returns the columns of the velocity's posterior: velocity at its peak, RMS deviation, skewness and kurtosis.
 pub(super) fn posterior() -> [Column; 4] {

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::columns::{LAYOUT, arm_of, correlation, pairs, posterior, released_error};
+use super::columns::{CONTINUUM_TERMS, LAYOUT, UNREACHED, arm_of, correlation, pairs, posterior, released_error};
 use super::read_fits::FitsSource;
 #[cfg(feature = "parquet")]
 use super::read_parquet::ParquetSource;
@@ -70,6 +70,8 @@ struct Places {
     released_errors: Vec<usize>,
     /// (arms): numbers of continuum terms.
     continuum_terms: Vec<usize>,
+    /// (arms): numbers of pixels that are not reached; empty for tables of versions that did not count them.
+    unreached: Vec<usize>,
 }
 
 /// Maximum number of columns of parameters and their errors: a model has at most 32 free parameters.
@@ -137,7 +139,7 @@ impl TableReader {
             arms: places
                 .continuum_terms
                 .iter()
-                .filter_map(|c| arm_of(source.names().get(*c)?))
+                .filter_map(|c| arm_of(CONTINUUM_TERMS, source.names().get(*c)?))
                 .map(Into::into)
                 .collect(),
         };
@@ -206,6 +208,7 @@ fn layout(entries: &[Entry]) -> Result<Option<u32>, String> {
 fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
     // 1. Find the columns that do not depend on the parameters.
     let find = |name: &str| names.iter().position(|n| n == name);
+    let of_arms = |column| (0..).zip(names).filter(|(_, n)| arm_of(column, n).is_some()).map(|(c, _)| c).collect();
     let place = |name: &str| find(name).ok_or_else(|| format!("not a result table of popfit: no column `{name}`"));
     let mut all = Places {
         id: place("id")?,
@@ -229,7 +232,8 @@ fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
             _ => None,
         },
         released_errors: Vec::new(),
-        continuum_terms: (0..).zip(names).filter(|(_, name)| arm_of(name).is_some()).map(|(c, _)| c).collect(),
+        continuum_terms: of_arms(CONTINUUM_TERMS),
+        unreached: of_arms(UNREACHED),
     };
     // 2. Find the parameters.
     let (from, to) = (all.objective + 1, all.at_bound);
@@ -286,6 +290,7 @@ fn row(places: &Places, text_ids: bool, cells: &dyn Cells, r: usize, file: &mut 
         errors: places.parameters.iter().map(|(_, error)| cells.float(*error, r)).collect(),
         released_errors: places.released_errors.iter().map(|c| cells.float(*c, r)).collect(),
         continuum_terms: places.continuum_terms.iter().map(|c| count(*c)).collect(),
+        unreached: places.unreached.iter().map(|c| count(*c)).collect(),
         at_bound: count(places.at_bound),
         flags: Flags::from_bits_retain(count(places.flags)),
         start: u32::try_from(integer(places.start)).ok(),

@@ -33,6 +33,7 @@ fn row(id: Id, value: f64) -> FitRow {
         errors: vec![f64::NAN, 1e-30],
         released_errors: Vec::new(),
         continuum_terms: Vec::new(),
+        unreached: Vec::new(),
         at_bound: 2,
         flags: crate::Flags::AT_BOUND,
         start: None,

@@ -61,7 +61,7 @@ def draw(emulators, count, seed, vsini, masked):
             if vsini:
                 rest = convolve1d(rest, rotation_kernel(broadening[n], e.dlog)[0], axis=0, mode="nearest")
             beta = velocity[n] / C
-            model = next(resample(rest, e, wavelength * np.sqrt((1 - beta) / (1 + beta))))[:, 0]
+            model = resample(rest, e, wavelength * np.sqrt((1 - beta) / (1 + beta)))[0][:, 0]
             model = model * continuum(x, wavelength, n % 2, random)
             model *= 10 ** random.uniform(-1, 4) / np.median(model)
             error = np.sqrt(np.abs(model).clip(1e-3 * np.median(model)) * np.median(model)) / sn[n]

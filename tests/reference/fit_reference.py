@@ -23,7 +23,10 @@ class Emulator:
         n = sum(k.endswith(".weight") for k in f.keys())
         self.layers = [(f.get_tensor(f"layer.{i}.weight").astype(float), f.get_tensor(f"layer.{i}.bias").astype(float)) for i in range(n)]
         self.wavelength = f.get_tensor("wavelength")
-        self.origin, self.dlog = np.log(self.wavelength[0]), np.log(self.wavelength[1] / self.wavelength[0])
+        steps = np.diff(np.log(self.wavelength))
+        self.origin, self.dlog = np.log(self.wavelength[0]), steps[0]
+        breaks = np.flatnonzero(np.abs(steps / self.dlog - 1) > 0.1) + 1
+        self.pieces = [slice(a, b) for a, b in zip(np.r_[0, breaks], np.r_[breaks, len(self.wavelength)])]
         labels = meta["labels"]
         self.mean, self.std = (np.array([l[k] for l in labels]) for k in ("mean", "std"))
         self.bounds = np.array([[l["min"], l["max"]] for l in labels]).T
@@ -74,25 +77,41 @@ def rotation_kernel(vsini, dlog, epsilon=0.6):
 
 
 def broaden(rows, vsini, dlog):
-    """rows (pixels, n) convolved with the rotation kernel, and the first column's derivative by vsini"""
+    """rows (pixels, n) of one piece convolved with the rotation kernel, and the first column's derivative by vsini"""
     kernel, by_vsini = rotation_kernel(vsini, dlog)
-    return convolve1d(rows, kernel, axis=0, mode="constant"), convolve1d(rows[:, 0], by_vsini, mode="constant")
+    return convolve1d(rows, kernel, axis=0, mode="nearest"), convolve1d(rows[:, 0], by_vsini, mode="nearest")
 
 
-def resample(rows, emulator, wavelength, taps=12):
+def broaden_pieces(rows, vsini, emulator):
+    """broaden, piece by piece: each goes on with its end values"""
+    parts = [broaden(rows[piece], vsini, emulator.dlog) for piece in emulator.pieces]
+    return np.concatenate([rows for rows, _ in parts]), np.concatenate([by_vsini for _, by_vsini in parts])
+
+
+def resample(rows, emulator, wavelength, taps=12, rest=None):
     """cubic B-spline through the template's pixels, uniform in log wavelength; value and derivative by pixel index.
+
+    Each piece of the template has its own spline. `rest` are the wavelengths that say which piece a pixel belongs to: those
+    at rest, so that no velocity carries a pixel to another piece. Beyond its ends a piece goes on with its end values.
 
     The prefilter is a short FIR: the inverse of (1, 4, 1)/6 is sqrt(3) (sqrt(3)-2)^|k|. Four-point Lagrange interpolation is
     off by up to 2.7 in -2 ln L on these data, six-point by 1.0, this by 0.0005.
     """
     k = np.arange(-taps, taps + 1)
-    coefficient = convolve1d(rows, np.sqrt(3) * (np.sqrt(3) - 2) ** np.abs(k), axis=0, mode="nearest")
-    q = (np.log(wavelength) - emulator.origin) / emulator.dlog
-    i = np.clip(np.floor(q).astype(int), 1, len(rows) - 3)
-    x = (q - i)[:, None]
-    value = [(1 - x) ** 3 / 6, (3 * x**3 - 6 * x**2 + 4) / 6, (-3 * x**3 + 3 * x**2 + 3 * x + 1) / 6, x**3 / 6]
-    slope = [-((1 - x) ** 2) / 2, (9 * x**2 - 12 * x) / 6, (-9 * x**2 + 6 * x + 3) / 6, x**2 / 2]
-    return (sum(v * coefficient[i + a - 1] for a, v in enumerate(w)) for w in (value, slope))
+    rest = wavelength if rest is None else rest
+    values, slopes = np.zeros((2, len(wavelength), rows.shape[1]))
+    for piece in emulator.pieces:
+        low, high = emulator.wavelength[piece][[0, -1]]
+        own = (rest >= low * (1 - emulator.dlog / 2)) & (rest <= high * (1 + emulator.dlog / 2))
+        continued = np.pad(rows[piece], ((taps + 2, taps + 2), (0, 0)), mode="edge")
+        coefficient = convolve1d(continued, np.sqrt(3) * (np.sqrt(3) - 2) ** np.abs(k), axis=0, mode="nearest")
+        q = taps + 2 + np.clip((np.log(wavelength[own]) - np.log(low)) / emulator.dlog, 0, len(rows[piece]) - 1)
+        i = np.floor(q).astype(int)
+        x = (q - i)[:, None]
+        value = [(1 - x) ** 3 / 6, (3 * x**3 - 6 * x**2 + 4) / 6, (-3 * x**3 + 3 * x**2 + 3 * x + 1) / 6, x**3 / 6]
+        slope = [-((1 - x) ** 2) / 2, (9 * x**2 - 12 * x) / 6, (-9 * x**2 + 6 * x + 3) / 6, x**2 / 2]
+        values[own], slopes[own] = (sum(v * coefficient[i + a - 1] for a, v in enumerate(w)) for w in (value, slope))
+    return values, slopes
 
 
 def rbf_basis(wavelength, terms=10):
@@ -128,11 +147,25 @@ def determined_directions(basis, weight):
     return u[:, kept].T, constant
 
 
-class Problem:
-    """one spectrum: unmasked pixels only"""
+def reached(emulator, wavelength, velocity, vsini=0.0):
+    """the pixels that the template makes whole: their Doppler-shifted places plus and minus vsini lie inside one piece of it, a
+    pixel from its ends, where the spline bends, and one more with rotation.
 
-    def __init__(self, emulator, wavelength, flux, ivar, mask, rotation=False, velocity_range=1000.0, max_vsini=500.0, basis=rbf_basis, terms=10):
+    Beyond the ends nobody knows the star: a template that counts as zero there makes a cliff that only vsini = 0 removes.
+    """
+    beta = velocity / C
+    rest, half = np.log(wavelength * np.sqrt((1 - beta) / (1 + beta))), vsini / C + emulator.dlog * (1 + (vsini > 0))
+    ends = [np.log(emulator.wavelength[piece][[0, -1]]) for piece in emulator.pieces]
+    return np.any([(rest - half >= low) & (rest + half <= high) & (np.log(wavelength) >= low) & (np.log(wavelength) <= high) for low, high in ends], axis=0)
+
+
+class Problem:
+    """one spectrum: unmasked pixels only; with `reach` = (velocity, vsini) those alone that the template makes whole at it"""
+
+    def __init__(self, emulator, wavelength, flux, ivar, mask, rotation=False, velocity_range=1000.0, max_vsini=500.0, basis=rbf_basis, terms=10, reach=None):
         good = ~mask & (ivar > 0)
+        if reach is not None:
+            good &= reached(emulator, wavelength, *reach)
         self.emulator, self.npix, self.good = emulator, len(wavelength), good
         self.wavelength, self.flux, self.weight = wavelength[good], flux[good].astype(float), np.sqrt(ivar[good].astype(float))
         self.directions, self.log_det_constant = determined_directions(basis(wavelength, terms)[:, good], self.weight)
@@ -147,9 +180,9 @@ class Problem:
         rows = np.column_stack(e.template(p[2:]))
         by_vsini = np.zeros(len(rows))
         if self.rotation:
-            rows, by_vsini = broaden(rows, p[1], e.dlog)
+            rows, by_vsini = broaden_pieces(rows, p[1], e)
         beta = p[0] / C
-        value, slope = resample(np.c_[rows, by_vsini], e, self.wavelength * np.sqrt((1 - beta) / (1 + beta)))
+        value, slope = resample(np.c_[rows, by_vsini], e, self.wavelength * np.sqrt((1 - beta) / (1 + beta)), rest=self.wavelength)
         design = self.directions * value[:, 0]          # (rank, pixels): continuum terms times the template, weighted
         data = self.flux * self.weight
         q, r = np.linalg.qr(design.T)

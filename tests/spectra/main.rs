@@ -7,6 +7,7 @@ mod constraints;
 mod control;
 mod desi;
 mod determinism;
+mod ends;
 mod flags;
 mod knowledge;
 mod lent_spectra;

@@ -2,6 +2,7 @@
 //! problems.
 
 pub mod curves;
+pub mod cut;
 pub mod files;
 pub mod fits;
 pub mod fits_bytes;

@@ -7,13 +7,13 @@ use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::model::{
-    Fault, LineSpread, ModelArm, Prepared, PreparedArm, RawArm, Sampling, SpectralModel, SpectralObjective,
+    Fault, LineSpread, ModelArm, Motion, Prepared, PreparedArm, RawArm, Sampling, SpectralModel, SpectralObjective,
     hull_weights, prepare,
 };
 use crate::recording::{Scope, Values};
 use crate::solver::Batch;
 use crate::spectra::{ArmSpectra, Resolution, Spectra, Wavelength};
-use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum, Starts};
+use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum, Starts, samplings};
 use crate::suggest::nearest;
 
 /// Number of pixels that stand in for an arm which a file lacks.
@@ -126,19 +126,37 @@ pub fn raw<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize) -> RawArm
 }
 
 /// Makes the arrays that the fit of spectrum `place` of a batch reads from its data in all arms, or returns the fault
-/// why it cannot be fitted.
+/// why it cannot be fitted. Pixels that the templates do not make whole at a `motion` do not count.
 pub fn prepare_one(
     model: &SpectralModel,
     arms: &[Cow<ArmSpectra>],
     grids: &[Grids],
     place: usize,
+    motion: Option<Motion>,
 ) -> std::result::Result<Prepared, Fault> {
     let mut samplings = Vec::with_capacity(arms.len());
     for grid in grids {
         samplings.push(&**grid.of(place).map_err(Fault::clone)?);
     }
     let raw: Vec<RawArm> = model.arms.iter().zip(arms).map(|(model, arm)| raw(model, arm, place)).collect();
-    prepare(model, &raw, &samplings)
+    prepare(model, &raw, &samplings, motion)
+}
+
+/// Leaves those pixels of a prepared spectrum out that the templates do not make whole at a motion, or returns the fault
+/// of a spectrum of which too little is left. Without a motion all are kept.
+pub fn within_reach(
+    model: &SpectralModel,
+    arms: &[Cow<ArmSpectra>],
+    grids: &[Grids],
+    place: usize,
+    prepared: Prepared,
+    motion: Option<Motion>,
+) -> std::result::Result<Prepared, Fault> {
+    let mut samplings = model.arms.iter().zip(samplings(grids, place));
+    if samplings.all(|(arm, sampling)| motion.is_none_or(|motion| sampling.reaches_all(arm, motion))) {
+        return Ok(Prepared { motion, ..prepared });
+    }
+    prepare_one(model, arms, grids, place, motion)
 }
 
 /// Makes, in parallel, the arrays that the fits of the first `count` spectra of a batch read; those that cannot be
@@ -149,7 +167,7 @@ pub fn prepare_all(
     grids: &[Grids],
     count: usize,
 ) -> Vec<std::result::Result<Prepared, Fault>> {
-    (0..count).into_par_iter().map(|place| prepare_one(model, arms, grids, place)).collect()
+    (0..count).into_par_iter().map(|place| prepare_one(model, arms, grids, place, None)).collect()
 }
 
 /// Returns the solver's input for prepared spectra: the arrays of all spectra, with their starts, bounds and priors.
@@ -286,7 +304,7 @@ mod tests {
         let tables = Tables::new(&model, &spectra).unwrap();
         let ready = |place: usize| ReadySpectrum {
             place,
-            prepared: Arc::new(prepare_one(&model, &arms, &grids, place).unwrap()),
+            prepared: Arc::new(prepare_one(&model, &arms, &grids, place, None).unwrap()),
             limits: tables.of(place).unwrap(),
             starts: Vec::new(),
             may_add_starts: false,

@@ -21,7 +21,8 @@ pub fn blank(model: &SpectralModel, spectra: &Spectra, place: usize) -> FitRow {
 
 /// Returns a row of results without a fit that belongs to no spectrum, with lengths that suit the model.
 pub fn nobody(model: &SpectralModel) -> FitRow {
-    FitRow { continuum_terms: vec![0; model.arms.len()], ..FitRow::new(0, model.parameters.len()) }
+    let none = vec![0; model.arms.len()];
+    FitRow { continuum_terms: none.clone(), unreached: none, ..FitRow::new(0, model.parameters.len()) }
 }
 
 /// Marks the row of a spectrum that cannot be fitted as a bad input, with the fault's name as status text and its

@@ -28,6 +28,8 @@ const NO_ROTATION: f64 = 1.0;
 const LOW_SIGNAL: f64 = 5.0;
 /// Largest share of masked pixels without the flag for many.
 const MANY_MASKED: f64 = 0.5;
+/// Largest share of good pixels that the templates do not reach without the flag for few that they do.
+const MANY_UNREACHED: f64 = 0.5;
 /// Largest distance of a solution at a bound, in the solver's units. It is not 0 because f32 devices round.
 const BOUND_TOLERANCE: f64 = 1e-6;
 
@@ -66,6 +68,7 @@ impl Finish<'_> {
         row.objective = objective;
         let held = limits.iter().filter(|l| l.is_held()).count();
         row.continuum_terms = prepared.arms.iter().map(|arm| arm.rank as u32).collect();
+        row.unreached = prepared.arms.iter().map(|arm| arm.unreached as u32).collect();
         row.dof = prepared.unmasked as i64 - (self.model.parameters.len() - held) as i64 - prepared.rank as i64;
         row.n_starts_agree = agreeing(outcomes, &objectives, best, starts);
         // 2. Set parameters and errors.
@@ -154,6 +157,8 @@ impl Finish<'_> {
     fn set_flags(&self, row: &mut FitRow, prepared: &Prepared, limits: &[Limits]) {
         let is_improbable = |tail: Tail| row.dof > 0 && chi2_tail_is_below(IMPROBABLE, tail, row.chi2, row.dof as f64);
         let masked = 1.0 - prepared.unmasked as f64 / prepared.in_range.max(1) as f64;
+        let unreached = prepared.arms.iter().map(|arm| arm.unreached).sum::<usize>() as f64;
+        let is_short = unreached > MANY_UNREACHED * (unreached + prepared.unmasked as f64);
         let without_rotation = self.vsini_at_lower_bound(row, limits);
         let extrapolates = self.model.arms.iter().any(|arm| {
             let labels: Vec<f64> = arm.inputs.iter().map(|input| input.source.value(|p| row.parameters[p])).collect();
@@ -169,6 +174,7 @@ impl Finish<'_> {
             (Flags::LOW_SN, prepared.signal_to_noise < LOW_SIGNAL),
             (Flags::MANY_MASKED, masked > MANY_MASKED),
             (Flags::OUTSIDE_HULL, extrapolates),
+            (Flags::FEW_REACHED, is_short),
         ];
         row.flags |= flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).collect::<Flags>();
     }

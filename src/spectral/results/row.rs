@@ -90,6 +90,9 @@ pub struct FitRow {
     pub start: Option<u32>,
     /// (arms) Number of the model's continuum terms that the data of the arm determine; 0 if the arm has no data.
     pub continuum_terms: Vec<u32>,
+    /// (arms) Number of good pixels that are left out because the template ends before all that makes them, at the
+    /// velocity and vsini of the fit.
+    pub unreached: Vec<u32>,
     /// Number of basins of the first guess whose starts ended within 0.1 of the winner's objective, or were stopped on
     /// the way there. Starts of one basin count once, because they would end together anyway, and so do all further
     /// starts together.
@@ -124,6 +127,7 @@ impl FitRow {
             flags: Flags::empty(),
             start: None,
             continuum_terms: Vec::new(),
+            unreached: Vec::new(),
             n_starts_agree: 0,
             posterior: None,
             correlations: vec![f64::NAN; parameters * parameters.saturating_sub(1) / 2],

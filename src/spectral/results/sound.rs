@@ -76,6 +76,7 @@ mod tests {
             errors: vec![0.1; 3],
             released_errors: vec![0.1; 3],
             continuum_terms: vec![10],
+            unreached: vec![0],
             at_bound: 0,
             flags: Flags::empty(),
             start: Some(0),

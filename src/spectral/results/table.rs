@@ -57,6 +57,7 @@ pub struct FitTable {
     flags: Vec<Flags>,
     starts: Vec<Option<u32>>,
     continuum_terms: Vec<Vec<u32>>,
+    unreached: Vec<Vec<u32>>,
     n_starts_agree: Vec<u32>,
     posteriors: Vec<Option<VelocityPosterior>>,
     /// A column for each pair of parameters.
@@ -138,6 +139,7 @@ impl FitTable {
         self.flags.push(row.flags);
         self.starts.push(row.start);
         self.continuum_terms.push(row.continuum_terms.clone());
+        self.unreached.push(row.unreached.clone());
         self.n_starts_agree.push(row.n_starts_agree);
         self.posteriors.push(row.posterior);
         Ok(())

@@ -37,11 +37,7 @@ fn shape(piece: &Piece, differ: &[bool]) -> Vec<ArmLayout> {
 
 /// Divides the spectra of all pieces into groups of one layout, each of which is fitted together. `counts` are the
 /// numbers of spectra of each piece.
-pub(super) fn groups<'s>(
-    pieces: Vec<Piece<'s>>,
-    counts: Vec<usize>,
-    ready: Vec<ReadySpectrum>,
-) -> impl Iterator<Item = Group> + 's {
+pub(super) fn groups(pieces: &[Piece], counts: &[usize], ready: Vec<ReadySpectrum>) -> impl Iterator<Item = Group> {
     let pixels = |piece: &Piece, a: usize| piece.layout[a].pixels;
     let arms = pieces.first().map_or(0, |piece| piece.layout.len());
     let differ: Vec<bool> =
@@ -59,7 +55,7 @@ pub(super) fn groups<'s>(
     let mut waiting: Vec<Vec<ReadySpectrum>> = pieces.iter().map(|_| Vec::new()).collect();
     ready.into_iter().for_each(|one| waiting[of_place[one.place]].push(one));
     shapes.into_iter().flat_map(move |(mut layout, members)| {
-        let grids: Arc<[Grids]> = (0..layout.len()).map(|a| common_grids(&pieces, &counts, &members, a)).collect();
+        let grids: Arc<[Grids]> = (0..layout.len()).map(|a| common_grids(pieces, counts, &members, a)).collect();
         for (arm, grid) in layout.iter_mut().zip(&*grids) {
             arm.shared_grid = matches!(grid, Grids::Shared(_));
         }

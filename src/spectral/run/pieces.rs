@@ -10,10 +10,10 @@ use super::{GridKey, Grids, Run, SharedGrid, Started};
 use crate::error::Result;
 use crate::first_guess::FirstGuess;
 use crate::flag::Flags;
-use crate::model::{ArmLayout, Fault, Limits, ModelArm, Prepared, Sampling, SpectralModel};
+use crate::model::{ArmLayout, Fault, Limits, ModelArm, Motion, Prepared, Sampling, SpectralModel};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 use crate::spectral::SpectralFitter;
-use crate::spectral::input::assemble::{matched, prepare_all};
+use crate::spectral::input::assemble::{matched, prepare_all, prepare_one, within_reach};
 use crate::spectral::input::given::given;
 use crate::spectral::input::layout::{diagonals, layout};
 use crate::spectral::input::limits::Tables;
@@ -29,6 +29,7 @@ type SpectrumResult<T> = std::result::Result<T, Fault>;
 /// The spectra of a batch that come from one file.
 pub(super) struct Piece<'s> {
     tables: Tables<'s>,
+    arms: Vec<Cow<'s, ArmSpectra<'s>>>,
     pub grids: Vec<Grids>,
     pub layout: Vec<ArmLayout>,
     prepared: Vec<SpectrumResult<Prepared>>,
@@ -44,7 +45,7 @@ impl Run<'_> {
         let model = &self.fitter.model;
         let arms = files.iter().map(|spectra| matched(model, spectra)).collect::<Result<Vec<_>>>()?;
         let grids = self.all_grids(&arms, files)?;
-        let inputs = files.par_iter().zip(&arms).zip(grids);
+        let inputs = files.par_iter().zip(arms).zip(grids);
         let made: Vec<Result<Piece>> =
             inputs.map(|((spectra, arms), grids)| Piece::new(model, spectra, arms, grids)).collect();
         made.into_iter().collect()
@@ -145,12 +146,18 @@ impl<'s> Piece<'s> {
     fn new(
         model: &'s SpectralModel,
         spectra: &'s Spectra,
-        arms: &[Cow<ArmSpectra>],
+        arms: Vec<Cow<'s, ArmSpectra<'s>>>,
         grids: Vec<Grids>,
     ) -> Result<Piece<'s>> {
         let tables = Tables::new(model, spectra)?;
-        let prepared = prepare_all(model, arms, &grids, spectra.len());
-        Ok(Piece { tables, layout: layout(model, arms, &grids), grids, prepared })
+        let prepared = prepare_all(model, &arms, &grids, spectra.len());
+        let layout = layout(model, &arms, &grids);
+        Ok(Piece { tables, arms, layout, grids, prepared })
+    }
+
+    /// Prepares spectrum `k` anew, without the pixels that the templates do not make whole at a motion.
+    pub(super) fn prepared_at(&self, model: &SpectralModel, k: usize, motion: Motion) -> SpectrumResult<Prepared> {
+        prepare_one(model, &self.arms, &self.grids, k, Some(motion))
     }
 
     /// Moves the prepared spectra out of the piece, and returns them with the user's starts (spectra, parameters).
@@ -176,6 +183,8 @@ impl<'s> Piece<'s> {
         let limits = self.tables.of(k)?;
         let (start, clipped) = given(model, &limits, physical)?;
         let flags = flags(&prepared, &samplings(&self.grids, k), clipped);
+        let motion = Some(Motion::around(model, &start.u, &limits));
+        let prepared = within_reach(model, &self.arms, &self.grids, k, prepared, motion)?;
         Ok(Started { prepared, limits, starts: vec![start], flags })
     }
 
@@ -210,6 +219,8 @@ impl<'s> Piece<'s> {
         let is_outside = |l: &Limits| l.start.is_some_and(|x| x < l.lower || x > l.upper);
         let flags = flags(&prepared, &samplings, limits.iter().any(is_outside));
         let starts = guess.map(|g| g.starts(&prepared, &samplings, &limits, fitter.starts)).unwrap_or_default();
+        let motion = starts.first().map(|start| Motion::around(&fitter.model, &start.u, &limits));
+        let prepared = within_reach(&fitter.model, &self.arms, &self.grids, k, prepared, motion)?;
         Ok(Started { prepared, limits, starts, flags })
     }
 }

@@ -35,6 +35,15 @@ pub fn print(fitter: &SpectralFitter, heads: &[Spectra], paths: &[PathBuf]) -> R
     let mut rows = vec![cells(["file", "arm", "data cover Å", "model covers Å", "used Å", "pixels used"])];
     rows.extend(all.iter().map(Row::cells));
     columns(&rows);
+    for Row { coverage: ArmCoverage { name, most_unreached, used_pixels, .. }, first, .. } in &all {
+        if *most_unreached > 0 {
+            let arm = if name.is_empty() { String::new() } else { format!(", arm {name}") };
+            crate::stdout::line(format_args!(
+                "({first}{arm}: the template ends inside the data. Pixels whose light comes in part from beyond its ends, \
+                 by velocity, vsini or line spread, do not count: up to {most_unreached} of {used_pixels} at the bounds)"
+            ));
+        }
+    }
     if all.iter().any(|row| row.is_own) {
         crate::stdout::line("(each spectrum has wavelengths of its own: these are of the first one in the file)");
     }

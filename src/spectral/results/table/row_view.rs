@@ -140,6 +140,12 @@ impl<'a> RowView<'a> {
         &self.table.continuum_terms[self.index]
     }
 
+    /// Returns the number of good pixels of each arm that are left out because the template does not reach all that makes
+    /// them.
+    pub fn unreached(&self) -> &'a [u32] {
+        &self.table.unreached[self.index]
+    }
+
     /// Returns the number of basins of the first guess from which the minimum was found.
     pub fn n_starts_agree(&self) -> u32 {
         self.table.n_starts_agree[self.index]
@@ -172,6 +178,7 @@ impl<'a> RowView<'a> {
             flags: self.flags(),
             start: self.start(),
             continuum_terms: self.continuum_terms().into(),
+            unreached: self.unreached().into(),
             n_starts_agree: self.n_starts_agree(),
             posterior: self.posterior(),
             correlations: self.correlations().collect(),
@@ -233,6 +240,7 @@ mod tests {
             flags: [Flags::AT_BOUND, Flags::LOW_SN, Flags::empty()][k as usize],
             start: Some(k),
             continuum_terms: vec![k, k + 9],
+            unreached: vec![k + 1, 7 * k],
             n_starts_agree: k + 4,
             correlations: vec![-x],
             ..FitRow::new(format!("id {k}"), 2)

@@ -40,7 +40,7 @@ use key::difference;
 use outputs::{OutputState, first_changed, states};
 
 /// First line of a journal.
-const MAGIC: &[u8] = b"popfit journal 10\n";
+const MAGIC: &[u8] = b"popfit journal 11\n";
 
 /// A record after the first one.
 #[derive(Serialize, Deserialize)]

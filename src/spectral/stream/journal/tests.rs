@@ -26,6 +26,7 @@ fn rows(status: [Status; 2]) -> Vec<FitRow> {
         errors: vec![f64::INFINITY],
         released_errors: Vec::new(),
         continuum_terms: Vec::new(),
+        unreached: Vec::new(),
         at_bound: 0,
         flags: crate::Flags::UNDETERMINED,
         start: None,

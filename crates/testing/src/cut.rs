@@ -1,0 +1,40 @@
+//! Networks that end inside the data: pieces of the demo's.
+
+use std::collections::HashMap;
+
+use popfit::Emulator;
+use safetensors::tensor::{Dtype, TensorView};
+use safetensors::{SafeTensors, serialize_to_file};
+
+use crate::demo_emulator;
+
+/// Returns the demo's emulator with the pixels alone that lie inside these ranges of wavelengths (Å).
+///
+/// # Panics
+/// Panics if the demo's file cannot be read, or the cut one not be written.
+pub fn cut_emulator(pieces: &[(f64, f64)]) -> Emulator {
+    let bytes = std::fs::read(demo_emulator()).unwrap();
+    let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+    let whole = SafeTensors::deserialize(&bytes).unwrap();
+    let wavelength = whole.tensor("wavelength").unwrap();
+    let values = wavelength.data().as_chunks::<8>().0.iter().map(|x| f64::from_le_bytes(*x));
+    let kept: Vec<bool> = values.map(|w| pieces.iter().any(|(low, high)| (*low..=*high).contains(&w))).collect();
+    // the arrays of the last layer have a row for each pixel, and no other array has as many
+    let mut arrays: HashMap<String, (Dtype, Vec<usize>, Vec<u8>)> = HashMap::new();
+    for (name, tensor) in whole.tensors() {
+        let (mut shape, mut data) = (tensor.shape().to_vec(), tensor.data().to_vec());
+        if shape[0] == kept.len() {
+            let row = data.len() / kept.len();
+            data = data.chunks(row).zip(&kept).filter(|(_, kept)| **kept).flat_map(|(row, _)| row).copied().collect();
+            shape[0] = data.len() / row;
+        }
+        arrays.insert(name, (tensor.dtype(), shape, data));
+    }
+    let views = arrays
+        .iter()
+        .map(|(name, (dtype, shape, data))| (name.clone(), TensorView::new(*dtype, shape.clone(), data).unwrap()));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cut.safetensors");
+    serialize_to_file(views, header.metadata().clone(), &path).unwrap();
+    Emulator::open(path).unwrap()
+}

@@ -1,0 +1,221 @@
+//! Pixels that the template makes whole (see `docs/src/equations.md`, section 4).
+//!
+//! The light of a pixel comes from its Doppler-shifted place in the template and from all around it that interpolation,
+//! line spread, rotation and the spectra's own resolution carry there. Beyond an end of a piece of the template nobody
+//! knows the star, and what the kernels assume there has no lines. Such pixels would pull vsini to zero and the other
+//! parameters off by many errors. A pixel therefore counts only if the template reaches everything that makes it.
+
+use super::sampling::Sampling;
+use super::spread::half_width;
+use super::{Interpolation, Limits, ModelArm, SpectralModel};
+use crate::recording::{LIGHT, Rotation, Velocity};
+
+/// Margin of velocity and of vsini around a point, in km/s.
+const MARGIN: f64 = 5.0;
+/// Velocities in km/s are widened to multiples of this, so that points near each other have the same pixels.
+const VELOCITY_STEP: f64 = 20.0;
+/// vsini in km/s is widened to the next of these. The library of the first guess has 5, 30, 80 and 200.
+const VSINI_STEPS: [f64; 5] = [25.0, 60.0, 120.0, 250.0, 500.0];
+/// Rounding of a pixel's place, in template pixels.
+const ROUNDING: f64 = 1e-5;
+
+/// Radial velocities, and the largest vsini, at which the template has to reach the pixels of a spectrum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Motion {
+    /// Lowest and highest velocity in km/s.
+    velocity: [f64; 2],
+    /// Largest vsini in km/s.
+    vsini: f64,
+}
+
+impl Motion {
+    /// Returns the velocity and vsini at parameters `u`, in the solver's units.
+    fn at(model: &SpectralModel, u: &[f64]) -> Motion {
+        let value = |p: usize| model.parameters[p].to_physical(u[p]);
+        let velocity = match model.velocity {
+            Velocity::Fixed(v) => v,
+            Velocity::Parameter(p) => value(p),
+        };
+        let vsini = match model.vsini {
+            None => 0.0,
+            Some(Rotation::Fixed(v)) => v,
+            Some(Rotation::Parameter { parameter, .. }) => value(parameter),
+        };
+        Motion { velocity: [velocity; 2], vsini }
+    }
+
+    /// Returns the velocities and vsini in a margin around parameters `u`, in the solver's units, as far as a
+    /// spectrum's bounds allow them.
+    pub fn around(model: &SpectralModel, u: &[f64], limits: &[Limits]) -> Motion {
+        let mut motion = Motion::at(model, u);
+        if let Some(p) = model.free_velocity() {
+            let Limits { lower, upper, .. } = limits[p];
+            let steps = motion.velocity.map(|v| v / VELOCITY_STEP);
+            let margin = MARGIN / VELOCITY_STEP;
+            let (low, high) = ((steps[0] - margin).floor(), (steps[1] + margin).ceil());
+            motion.velocity = [(low * VELOCITY_STEP).max(lower), (high * VELOCITY_STEP).min(upper)];
+        }
+        if let Some(p) = model.free_vsini() {
+            let least = motion.vsini + MARGIN;
+            let next = VSINI_STEPS.into_iter().find(|step| *step >= least);
+            motion.vsini = next.unwrap_or(f64::INFINITY).min(limits[p].upper);
+        }
+        motion
+    }
+
+    /// Returns the motions at the lowest and the highest velocity of the model, at its largest vsini.
+    pub fn extremes(model: &SpectralModel) -> [Motion; 2] {
+        let (low, high) = model.velocity_range().into_inner();
+        let vsini = match model.vsini {
+            None => 0.0,
+            Some(Rotation::Fixed(v) | Rotation::Parameter { most: v, .. }) => v,
+        };
+        [low, high].map(|v| Motion { velocity: [v; 2], vsini })
+    }
+
+    /// Returns the smallest motion that contains this one and another.
+    pub fn union(self, other: Motion) -> Motion {
+        let [[low, high], [other_low, other_high]] = [self.velocity, other.velocity];
+        Motion { velocity: [low.min(other_low), high.max(other_high)], vsini: self.vsini.max(other.vsini) }
+    }
+
+    /// Returns how far the motion moves the template over the pixels of a spectrum, and how far rotation carries light,
+    /// in ln λ: shift at the lowest velocity, shift at the highest, and half-width.
+    fn in_log_wavelength(self) -> ([f64; 2], f64) {
+        (self.velocity.map(|v| (v / LIGHT).clamp(-1.0, 1.0).atanh()), self.vsini.max(0.0) / LIGHT)
+    }
+}
+
+/// Distances in ln λ between pixels and the ends of their piece of the template, at rest and without rotation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Clearance {
+    lower: f64,
+    upper: f64,
+}
+
+impl Clearance {
+    /// The clearance of a grid without pixels.
+    pub(super) const INFINITE: Clearance = Clearance { lower: f64::INFINITY, upper: f64::INFINITY };
+
+    /// Returns the smaller of two distances to either end.
+    fn min(self, other: Clearance) -> Clearance {
+        Clearance { lower: self.lower.min(other.lower), upper: self.upper.min(other.upper) }
+    }
+
+    /// Returns whether all that makes a pixel lies inside the template, where kernels reach `kernels` further.
+    fn holds(self, [lowest, highest]: [f64; 2], kernels: f64) -> bool {
+        // a receding star shifts the place of a pixel towards the template's lower end
+        self.lower - highest >= kernels && self.upper + lowest >= kernels
+    }
+}
+
+impl Sampling {
+    /// Returns the distances of a pixel to the ends of its piece, less what the arm's line spread reaches; `None`
+    /// if the template does not have the pixel at rest.
+    fn clearance_of(&self, arm: &ModelArm, pixel: usize) -> Option<Clearance> {
+        let packed = self.index[pixel];
+        let segment = arm.grid.segments.get(usize::try_from(packed).ok()? >> 24)?;
+        let place = f64::from(packed & 0xff_ffff) + f64::from(self.fraction[pixel]);
+        let spread = half_width(arm, segment) - ROUNDING;
+        let distance = |pixels: f64| (pixels - spread) * segment.step;
+        let (first, last) = (segment.start as f64, segment.end as f64 - 1.0);
+        Some(Clearance { lower: distance(place - first), upper: distance(last - place) })
+    }
+
+    /// Returns the smallest distances to the template's ends over all that makes the pixels that count at rest.
+    pub(super) fn least_clearance(&self, arm: &ModelArm) -> Clearance {
+        let pixels = (0..self.pixels).filter(|&j| self.on[j]);
+        let around = pixels.flat_map(|j| j.saturating_sub(self.resolution_half)..=j + self.resolution_half);
+        around
+            .filter_map(|j| (j < self.pixels).then(|| self.clearance_of(arm, j))?)
+            .fold(Clearance::INFINITE, Clearance::min)
+    }
+
+    /// Returns how far interpolation and rotation carry light beyond their pixels, in template pixels of this grid. A
+    /// cubic spline bends in the last pixel before an end.
+    fn kernel_pixels(&self, arm: &ModelArm, motion: Motion) -> f64 {
+        let is_sampled = !(self.is_template && motion.velocity == [0.0, 0.0]);
+        let is_cubic = arm.interpolation == Interpolation::Cubic;
+        f64::from(u8::from(is_sampled && is_cubic)) + f64::from(u8::from(motion.vsini > 0.0))
+    }
+
+    /// Returns whether the template makes all pixels whole that count at rest.
+    pub fn reaches_all(&self, arm: &ModelArm, motion: Motion) -> bool {
+        let widest = arm.grid.segments.iter().map(|segment| segment.step).fold(0.0, f64::max);
+        let (shifts, rotation) = motion.in_log_wavelength();
+        self.clearance.holds(shifts, rotation + self.kernel_pixels(arm, motion) * widest)
+    }
+
+    /// Returns which of the pixels that count at rest the template makes whole (pixels).
+    pub fn reached(&self, arm: &ModelArm, motion: Motion) -> Vec<bool> {
+        if self.reaches_all(arm, motion) {
+            return self.on.clone();
+        }
+        let (shifts, rotation) = motion.in_log_wavelength();
+        let pixels = self.kernel_pixels(arm, motion);
+        let is_inside = |j: usize| {
+            let step = |packed: i32| arm.grid.segments[(packed >> 24) as usize].step;
+            let kernels = |j: usize| rotation + pixels * step(self.index[j]);
+            self.clearance_of(arm, j).is_some_and(|clearance| clearance.holds(shifts, kernels(j)))
+        };
+        let mut reached = self.on.clone();
+        for j in (0..self.pixels).filter(|&j| !is_inside(j)) {
+            let end = (j + self.resolution_half + 1).min(self.pixels);
+            reached[j.saturating_sub(self.resolution_half)..end].fill(false);
+        }
+        reached
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Emulator;
+    use crate::model::Arm;
+
+    fn model(rotation: bool) -> SpectralModel {
+        let emulator = Emulator::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/emulator.safetensors")).unwrap();
+        let builder = SpectralModel::builder().add_arm(Arm::new("", emulator)).velocity(-500.0..=500.0);
+        if rotation { builder.vsini(0.0..=300.0) } else { builder }.build().unwrap()
+    }
+
+    /// Counts the pixels of the template's own grid that are left out at each end.
+    fn left_out(model: &SpectralModel, velocity: f64, vsini: f64) -> [usize; 2] {
+        let arm = &model.arms[0];
+        let sampling = Sampling::new(arm, arm.emulator.wavelength(), &[], 0).unwrap();
+        let motion = Motion { velocity: [velocity; 2], vsini };
+        let reached = sampling.reached(arm, motion);
+        assert_eq!(sampling.reaches_all(arm, motion), reached == sampling.on);
+        let ends = [reached.iter().position(|on| *on), reached.iter().rev().position(|on| *on)];
+        assert_eq!(reached.iter().filter(|on| !**on).count(), ends.iter().flatten().sum::<usize>());
+        ends.map(Option::unwrap)
+    }
+
+    #[test]
+    fn what_the_template_does_not_reach_is_left_out() {
+        let model = model(true);
+        let step = model.arms[0].grid.segments[0].step;
+        let pixels = |v: f64| v / LIGHT / step;
+        assert_eq!(left_out(&model, 0.0, 0.0), [0, 0]);
+        // the spline bends in the last pixel; a receding star is read further to the blue
+        let shift = (pixels(400.0) + 1.0).ceil() as usize;
+        assert_eq!(left_out(&model, 400.0, 0.0), [shift, 0]);
+        assert_eq!(left_out(&model, -400.0, 0.0), [0, shift]);
+        let rotation = (pixels(200.0) + 1.0).ceil() as usize;
+        assert_eq!(left_out(&model, 0.0, 200.0), [rotation, rotation]);
+    }
+
+    #[test]
+    fn margins_end_at_bounds_and_unions_hold_both() {
+        let model = model(true);
+        let limits: Vec<Limits> = model.parameters.iter().map(super::super::ModelParameter::limits).collect();
+        let mut u: Vec<f64> = model.parameters.iter().map(|p| p.to_u(p.lower)).collect();
+        (u[0], u[1]) = (model.parameters[0].to_u(490.0), model.parameters[1].to_u(100.0));
+        let motion = Motion::around(&model, &u, &limits);
+        assert_eq!(motion, Motion { velocity: [480.0, 500.0], vsini: 120.0 });
+        u[1] = model.parameters[1].to_u(280.0);
+        assert_eq!(Motion::around(&model, &u, &limits).vsini, 300.0);
+        let other = Motion { velocity: [-20.0, 490.0], vsini: 3.0 };
+        assert_eq!(motion.union(other), Motion { velocity: [-20.0, 500.0], vsini: 120.0 });
+    }
+}

@@ -1,0 +1,60 @@
+//! Fits that ended where the templates make other pixels whole than those that were fitted.
+//!
+//! Which pixels count is settled before a fit, around its first start, so that the objective is smooth. If the fit ends
+//! at a velocity and vsini that settle it otherwise, it is made again with the pixels of its end.
+
+use super::{Grids, ReadySpectrum};
+use crate::model::{Motion, SpectralModel};
+use crate::solver::{Outcome, Status};
+use crate::spectral::input::ready::samplings;
+use crate::spectral::search::solve::winner;
+
+/// Maximum number of fits of one spectrum.
+pub(super) const MOST_FITS: usize = 4;
+
+/// A spectrum that is to be fitted again, with other pixels.
+pub(super) struct Outgrown {
+    pub spectrum: ReadySpectrum,
+    /// Velocities and vsini at which the templates have to make its pixels whole.
+    pub motion: Motion,
+    /// Evaluations of the fit.
+    pub evaluations: u32,
+}
+
+impl Outgrown {
+    /// Returns a spectrum, with the end of its fit as one of its starts, if other pixels count there; `None` if they are
+    /// the same, or if the fit failed.
+    ///
+    /// After a second fit, whose pixels are those of the end of the first, only pixels that are not made whole matter,
+    /// and the next fit leaves out what this one left out, too, so that the fits come to an end.
+    pub fn new(
+        model: &SpectralModel,
+        grids: &[Grids],
+        ready: &ReadySpectrum,
+        outcomes: &[Outcome],
+        fit: usize,
+    ) -> Option<Outgrown> {
+        let best = winner(outcomes, model.marginalise)?;
+        let end = &outcomes[best];
+        let before = ready.prepared.motion?;
+        let around = Motion::around(model, &end.parameters, &ready.limits);
+        let is_fitted = end.status.is_some_and(|status| status.is_success() || status == Status::MaxRounds);
+        if fit == MOST_FITS || !is_fitted || around == before {
+            return None;
+        }
+        let motion = if fit == 1 { around } else { before.union(around) };
+        let mut samplings = model.arms.iter().zip(samplings(grids, ready.place));
+        let is_same = samplings.all(|(arm, sampling)| {
+            let is_wide = sampling.reaches_all(arm, before) && sampling.reaches_all(arm, motion);
+            is_wide || sampling.reached(arm, before) == sampling.reached(arm, motion)
+        });
+        if is_same {
+            return None;
+        }
+        let mut spectrum = ready.clone();
+        let replaced = best.min(spectrum.starts.len().saturating_sub(1));
+        spectrum.starts.get_mut(replaced)?.u.clone_from(&end.parameters);
+        let evaluations = outcomes.iter().map(|outcome| outcome.evaluations).sum();
+        Some(Outgrown { spectrum, motion, evaluations })
+    }
+}
