@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::io::files;
 use crate::io::npz;
 use crate::io::output::{OutputFile, WriteOptions};
+use crate::math::air::to_vacuum;
 
 impl Emulator {
     /// Reads and checks a network from a file: popfit's safetensors, or an NPZ of The Payne or binspec, told apart by
@@ -48,7 +49,7 @@ impl Emulator {
 }
 
 /// Reads a template grid, key `wavelength` of an NPZ file: Å, strictly increasing and uniform in ln λ, in one or
-/// several pieces.
+/// several pieces. If the file's text `medium` is "air", it is converted to vacuum, as that of spectra is.
 ///
 /// # Errors
 /// `Io`, `Format`, `TooLarge`; `BadWavelength`.
@@ -56,11 +57,16 @@ pub fn read_wavelength(path: impl AsRef<Path>) -> Result<Vec<f64>> {
     let path = path.as_ref();
     let mut archive = npz::Archive::open(path)?;
     let mut budget = payne::budget(&archive);
-    let array = archive.read("wavelength", &mut budget, |x| x)?;
+    if let Some(key) = archive.keys().into_iter().find(|key| key != "medium" && key.eq_ignore_ascii_case("medium")) {
+        return Err(Error::format(path, format!("`{key}` is no array that popfit reads; did you mean `medium`?")));
+    }
+    let in_air = archive.is_in_air(&["medium"])?;
+    let array = archive.read("wavelength", &mut budget, |x| if in_air { to_vacuum(x) } else { x })?;
     if array.shape.len() != 1 || array.values.is_empty() {
         return Err(Error::format(path, format!("`wavelength` has the shape {:?}, not (pixels,)", array.shape)));
     }
-    check::wavelength(&array.values, &path.display().to_string())?;
+    let converted = if in_air { " (in air, converted to vacuum)" } else { "" };
+    check::wavelength(&array.values, &format!("{}{converted}", path.display()))?;
     Ok(array.values)
 }
 

@@ -1,9 +1,11 @@
 //! Arithmetic on rows of numbers: their scalar (f32 for networks, f64 for formulas), elementary functions that
-//! vectorise, products, sums and correlations. Beside it, covariances and tail probabilities of fits.
+//! vectorise, products, sums and correlations. Beside it, covariances and tail probabilities of fits, and wavelengths
+//! in air.
 //!
 //! The f32 functions are polynomials without branches or library calls, so that a loop over them compiles to vector
 //! code inside a `pulp` dispatch.
 
+pub mod air;
 pub mod aligned;
 pub mod convolve;
 pub mod covariance;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use pulp::NullaryFnOnce;
 
 use super::fault::{Cause, Fault, place};
-use super::reach::Motion;
+use super::reach::{Motion, Reached};
 use super::sampling::{Sampling, padded};
 use super::set_basis::set_basis;
 use super::weights::weights;
@@ -152,7 +152,7 @@ pub fn prepare(
         prepared.arms.push(one);
     }
     if prepared.unmasked == 0 {
-        return Err(no_pixel(&prepared, samplings));
+        return Err(no_pixel(&prepared, raw, samplings));
     }
     let free = model.parameters.iter().filter(|p| !p.is_held()).count();
     if prepared.unmasked < free + prepared.rank {
@@ -168,40 +168,25 @@ pub fn prepare(
 }
 
 /// Returns the fault of a spectrum of which no pixel counts.
-fn no_pixel(prepared: &Prepared, samplings: &[&Sampling]) -> Fault {
+fn no_pixel(prepared: &Prepared, raw: &[RawArm], samplings: &[&Sampling]) -> Fault {
     let why = if samplings.iter().all(|s| s.used == 0) {
         "the model's masks cover all"
     } else if prepared.arms.iter().any(|arm| arm.unreached > 0) {
         "at its velocity and vsini the template ends before what makes any of them"
+    } else if raw.iter().any(is_underflow) {
+        "ivar is 0 where the flux is above 1e15: a float32 below 1e-45 is 0 (scale the flux, or save ivar as float64, or \
+         give sigma)"
+    } else if prepared.nonfinite > 0 {
+        "all are masked, have ivar 0 or are not finite (flux or error NaN, sigma 0, or an ivar above 3e38 in float32)"
     } else {
         "all are masked or have ivar 0"
     };
     Fault { cause: Cause::NoData, detail: format!("no pixel counts: {why}") }
 }
 
-/// Numbers of an arm's pixels, once those are left out that the template does not make whole.
-struct Reached {
-    /// Pixels that the model uses; the spectrum may mask some.
-    in_range: usize,
-    /// Pixels with weight that are left out.
-    unreached: usize,
-}
-
-impl Reached {
-    /// Sets the `ivar` of pixels to 0 that the arm's template does not make whole at a motion.
-    fn new(arm: &ModelArm, sampling: &Sampling, motion: Option<Motion>, ivar: &mut [f64]) -> Reached {
-        let all = Reached { in_range: sampling.used, unreached: 0 };
-        let Some(motion) = motion.filter(|motion| !sampling.reaches_all(arm, *motion)) else { return all };
-        let reached = sampling.reached(arm, motion);
-        let mut unreached = 0;
-        for (w, is_reached) in ivar.iter_mut().zip(&reached) {
-            if !is_reached && *w > 0.0 {
-                *w = 0.0;
-                unreached += 1;
-            }
-        }
-        Reached { in_range: reached.iter().filter(|on| **on).count(), unreached }
-    }
+/// Returns whether all weights of an arm are 0 and its flux is so large that an ivar in f32 may have become 0.
+fn is_underflow(raw: &RawArm) -> bool {
+    raw.ivar.iter().all(|w| *w == 0.0) && raw.flux.iter().any(|y| y.abs() > 1e15 && y.is_finite())
 }
 
 /// Returns the fault of a spectrum that has fewer unmasked pixels than free parameters and continuum terms.

@@ -167,6 +167,30 @@ impl Sampling {
     }
 }
 
+/// Numbers of an arm's pixels, once those are left out that the template does not make whole.
+pub(super) struct Reached {
+    /// Pixels that the model uses; the spectrum may mask some.
+    pub in_range: usize,
+    /// Pixels with weight that are left out.
+    pub unreached: usize,
+}
+
+impl Reached {
+    /// Sets the `ivar` of pixels to 0 that the arm's template does not make whole at a motion.
+    pub fn new(arm: &ModelArm, sampling: &Sampling, motion: Option<Motion>, ivar: &mut [f64]) -> Reached {
+        let all = Reached { in_range: sampling.used, unreached: 0 };
+        let Some(motion) = motion.filter(|motion| !sampling.reaches_all(arm, *motion)) else { return all };
+        let reached = sampling.reached(arm, motion);
+        let mut unreached = 0;
+        for (w, is_reached) in ivar.iter_mut().zip(&reached) {
+            if !is_reached && *w > 0.0 {
+                *w = 0.0;
+                unreached += 1;
+            }
+        }
+        Reached { in_range: reached.iter().filter(|on| **on).count(), unreached }
+    }
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -197,7 +197,7 @@ setters!(LabelColumns {
     sigma: impl Into<String>, into;
 });
 
-/// Treatment of pixels of ivar > 0 whose flux is not finite.
+/// Treatment of pixels whose ivar is not finite, or whose flux is not although ivar > 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NonFinite {

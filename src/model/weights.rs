@@ -1,5 +1,7 @@
 //! Weights of a spectrum's pixels: which of them count, and for how much.
 
+use std::ops::Range;
+
 use pulp::NullaryFnOnce;
 
 use super::fault::place;
@@ -8,7 +10,7 @@ use super::sampling::Sampling;
 use super::{Cause, Fault, ModelArm, NonFinite, SpectralModel};
 
 /// Returns the inverse variance of each pixel, with the error floor applied; 0 for pixels that are masked, not used,
-/// or, where the settings allow it, of non-finite flux.
+/// marked as bad by a huge error, or, where the settings allow it, not finite.
 pub fn weights(
     model: &SpectralModel,
     arm: &ModelArm,
@@ -22,39 +24,96 @@ pub fn weights(
         None if model.arms.len() > 1 && raw.ivar.iter().all(|w| w.is_nan()) => vec![0.0; sampling.pixels],
         None => sifted_weights(model, arm, raw, sampling, nonfinite)?,
     };
+    let is_wide = is_wide(&ivar);
+    if is_wide {
+        leave_out_marked(&raw.flux, &mut ivar);
+    }
     if model.spectra.error_floor > 0.0 {
         raise_errors(&mut ivar, model.spectra.error_floor);
     }
-    check_range(arm, &ivar)?;
+    if is_wide {
+        check_range(arm, &raw.flux, &ivar)?;
+    }
     Ok(ivar)
 }
 
-/// An ivar above this many times the median of its arm's is no measurement: rounding of √ivar · flux would decide the
-/// fit.
+/// Ratio of the largest ivar to the smallest below which no pixel needs a closer look.
+const WIDEST_USUAL: f64 = 1e8;
+/// An ivar below this share of a good pixel's says nothing: a million such pixels weigh no more than 10⁻⁸ of it.
+const NO_INFORMATION: f64 = 1e-14;
+/// The ivar of an error of 10⁹ (and its rounding to f32), with which surveys mark bad pixels in any unit of the flux …
+const MARK: f64 = 1.000_001e-18;
+/// … unless the errors of good pixels are within a factor of 10⁴ of it.
+const MARK_STANDS_OUT: f64 = 1e-8;
+/// An ivar above this many times the median of its arm's is no measurement, unless the signal-to-noise ratio is.
 const LARGEST_IVAR: f64 = 1e12;
-/// Unless at least one pixel in so many has an ivar above the square root of that: then the others are the ones whose
-/// weights were lowered …
-const RARE: usize = 100;
-/// … by twelve decades at most, so that none is above this many times the median.
-const LARGEST_OF_LOWERED: f64 = 1e13;
+/// Largest signal-to-noise ratio of a measured pixel. Not far above it rounding to f32 would decide the fit.
+const LARGEST_SN: f64 = 1e5;
 
-/// Fails if a pixel's inverse variance is over 10¹² times the median, or 10¹³ times where 1 % of the pixels or more
-/// stand out.
-fn check_range(arm: &ModelArm, ivar: &[f64]) -> Result<(), Fault> {
+/// Returns whether the positive values reach so far that they need a closer look.
+fn is_wide(ivar: &[f64]) -> bool {
     let (smallest, largest) = range(ivar);
-    // the median is no smaller than the smallest, and most spectra need no median
-    if largest <= LARGEST_IVAR * smallest {
+    largest > WIDEST_USUAL * smallest
+}
+
+/// Returns the ivar up to which a pixel is left out, if good pixels have an ivar of `good`.
+fn marked_up_to(good: f64) -> f64 {
+    (NO_INFORMATION * good).max(MARK.min(MARK_STANDS_OUT * good))
+}
+
+/// Sets the ivar of pixels to 0 whose errors are so large that they mark bad pixels, however many these are.
+///
+/// Good pixels are those that stand out above the others, and the median of their ivar is compared with. If their
+/// signal-to-noise ratio is that of no measurement, they are the ones that are wrong: [`check_range`] judges them, and
+/// the others are looked at alone.
+fn leave_out_marked(flux: &[f64], ivar: &mut [f64]) {
+    let mut highest = f64::INFINITY;
+    loop {
+        let remaining = || ivar.iter().copied().filter(|w| *w > 0.0 && *w <= highest);
+        let above = marked_up_to(remaining().fold(0.0, f64::max));
+        let Some(good) = median(remaining().filter(|w| *w > above)) else { return };
+        let limit = marked_up_to(good);
+        if are_measured(flux, ivar, limit..highest) {
+            ivar.iter_mut().filter(|w| **w <= limit).for_each(|w| *w = 0.0);
+            return;
+        }
+        highest = limit;
+    }
+}
+
+/// Returns whether pixels with an ivar in `range` (without its start, with its end) can be measurements beside those
+/// below: their median signal-to-noise ratio is not below that of these, and not above any instrument's.
+fn are_measured(flux: &[f64], ivar: &[f64], range: Range<f64>) -> bool {
+    let ratio = |is_of: &dyn Fn(f64) -> bool| {
+        let pixels = ivar.iter().zip(flux).filter(|(w, _)| **w > 0.0 && is_of(**w));
+        median(pixels.map(|(w, y)| y.abs() * w.sqrt()).filter(|ratio| ratio.is_finite())).unwrap_or(0.0)
+    };
+    let (own, below) = (ratio(&|w| w > range.start && w <= range.end), ratio(&|w| w <= range.start));
+    (below..=LARGEST_SN).contains(&own)
+}
+
+/// Fails if a pixel's inverse variance is over 10¹² times the median, and its signal-to-noise ratio that of no
+/// measurement.
+fn check_range(arm: &ModelArm, flux: &[f64], ivar: &[f64]) -> Result<(), Fault> {
+    let Some(median) = median(ivar.iter().copied().filter(|w| *w > 0.0)) else { return Ok(()) };
+    let limit = LARGEST_IVAR * median;
+    let Some(j) = ivar.iter().position(|w| *w > limit) else { return Ok(()) };
+    if are_measured(flux, ivar, limit..f64::INFINITY) {
         return Ok(());
     }
-    let mut all: Vec<f64> = ivar.iter().copied().filter(|w| *w > 0.0).collect();
-    let middle = all.len() / 2;
-    let median = *all.select_nth_unstable_by(middle, f64::total_cmp).1;
-    let large = all.iter().filter(|w| **w > LARGEST_IVAR.sqrt() * median).count();
-    let most = if large * RARE < all.len() { LARGEST_IVAR } else { LARGEST_OF_LOWERED };
-    let Some(j) = ivar.iter().position(|w| *w > most * median) else { return Ok(()) };
-    let detail =
-        format!("{}pixel {j}: ivar {:e} is more than {most:e} times the median, {median:e}", place(arm), ivar[j]);
+    let detail = format!(
+        "{}pixel {j}: ivar {:e} is more than {LARGEST_IVAR:e} times the median, {median:e}, and no measurement",
+        place(arm),
+        ivar[j]
+    );
     Err(Fault { cause: Cause::BadWeight, detail })
+}
+
+/// Returns the median of some numbers, the upper one of two; `None` if there are none.
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut all: Vec<f64> = values.collect();
+    let middle = all.len() / 2;
+    (!all.is_empty()).then(|| *all.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
 /// Computes the weights of a spectrum by loops without branches; `None` if a pixel is bad, as in few spectra.
@@ -83,8 +142,8 @@ impl NullaryFnOnce for Plain<'_> {
     }
 }
 
-/// Returns each pixel's inverse variance, 0 where it is not used; fails on a bad ivar, and counts or refuses flux that
-/// is not finite.
+/// Returns each pixel's inverse variance, 0 where it is not used; fails on a bad ivar, and counts or refuses pixels of
+/// which the flux or the ivar is not finite.
 fn sifted_weights(
     model: &SpectralModel,
     arm: &ModelArm,
@@ -94,30 +153,46 @@ fn sifted_weights(
 ) -> Result<Vec<f64>, Fault> {
     let fault =
         |cause, j: usize, what: String| Err(Fault { cause, detail: format!("{}pixel {j}: {what}", place(arm)) });
+    let masks_nonfinite = model.spectra.nonfinite == NonFinite::Mask;
+    // 1. Weights. Only a masked pixel may have one that is none.
     let mut ivar = vec![0.0; sampling.pixels];
     for (j, target) in ivar.iter_mut().enumerate() {
-        let (y, w) = (raw.flux[j], raw.ivar[j]);
+        let w = raw.ivar[j];
         if raw.mask.get(j).copied().unwrap_or(false) {
             continue;
         }
+        if masks_nonfinite && w != 0.0 && !(w.is_finite() && raw.flux[j].is_finite()) {
+            *nonfinite += usize::from(sampling.on[j]);
+            continue;
+        }
         if !(w.is_finite() && w >= 0.0) {
-            // files may give the one or the other; an f32 has the digits that two roundings leave
-            let sigma = (w.signum() * w.abs().sqrt().recip()) as f32;
-            return fault(Cause::BadWeight, j, format!("ivar is {w} (sigma {sigma})"));
+            return fault(Cause::BadWeight, j, bad_ivar(w));
         }
-        if w == 0.0 || !sampling.on[j] {
-            continue;
-        }
-        if !y.is_finite() {
-            match model.spectra.nonfinite {
-                NonFinite::Error => return fault(Cause::NonFiniteInput, j, format!("flux is {y}")),
-                NonFinite::Mask => *nonfinite += 1,
-            }
-            continue;
-        }
-        *target = w;
+        *target = if sampling.on[j] { w } else { 0.0 };
     }
-    Ok(ivar)
+    // 2. Flux, of the pixels that count.
+    if is_wide(&ivar) {
+        leave_out_marked(&raw.flux, &mut ivar);
+    }
+    match (0..sampling.pixels).find(|&j| ivar[j] > 0.0 && !raw.flux[j].is_finite()) {
+        Some(j) => fault(Cause::NonFiniteInput, j, format!("flux is {}", raw.flux[j])),
+        None => Ok(ivar),
+    }
+}
+
+/// Describes an ivar that is negative or not finite, with the sigma that it may come from, and the way out.
+fn bad_ivar(ivar: f64) -> String {
+    // files may give the one or the other; an f32 has the digits that two roundings leave
+    let sigma = (ivar.signum() * ivar.abs().sqrt().recip()) as f32;
+    let hint = match ivar {
+        f64::INFINITY => {
+            ": sigma is 0 there, or the ivar was above 3e38, the largest float32 (then scale the flux, or save ivar as \
+             float64, or give sigma); nonfinite = \"mask\" masks such pixels"
+        }
+        w if w.is_nan() => "; nonfinite = \"mask\" masks such pixels",
+        _ => "",
+    };
+    format!("ivar is {ivar} (sigma {sigma}){hint}")
 }
 
 /// Returns the least and the greatest of the positive values, infinity and 0 if there are none; eight side by side, as

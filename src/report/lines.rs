@@ -101,7 +101,7 @@ fn label_width(name: &str) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spectra::air_to_vacuum;
+    use crate::math::air::to_vacuum;
 
     #[test]
     fn rest_wavelengths_are_the_textbooks_in_vacuum() {
@@ -124,7 +124,7 @@ mod tests {
             ("K I", vec![15163.07, 15168.38]),
         ];
         for (name, air) in in_air {
-            let vacuum: Vec<f64> = air.into_iter().map(air_to_vacuum).collect();
+            let vacuum: Vec<f64> = air.into_iter().map(to_vacuum).collect();
             let near = |feature: &&Feature| feature.name == name && (feature.rest[0] - vacuum[0]).abs() < 100.0;
             let feature = FEATURES.iter().find(near).unwrap_or_else(|| panic!("{name} {vacuum:?}"));
             assert_eq!(feature.rest.len(), vacuum.len(), "{name}");

@@ -22,12 +22,12 @@ mod npz_choices;
 #[cfg(feature = "files")]
 mod npz_column;
 #[cfg(feature = "files")]
+mod npz_names;
+#[cfg(feature = "files")]
 mod open;
 mod reader;
 
 pub use crate::io::column::{Column, ColumnValues};
-#[cfg(test)]
-pub(crate) use air::to_vacuum as air_to_vacuum;
 pub use arm::{ArmSpectra, Resolution, Wavelength};
 pub use batch::{Ids, Spectra};
 #[cfg(feature = "files")]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::npz_arm::{Arm, reserve};
 use super::npz_column::Columns;
+use super::npz_names::{self, arm_names};
 use super::{Ids, Spectra, SpectraReader, air};
 use crate::error::{Error, Result};
 use crate::io::memory::most_inflated_bytes;
@@ -35,6 +36,8 @@ pub(super) struct NpzReader {
 #[derive(Clone, Copy)]
 enum IdKind {
     Integer,
+    /// Integers of which some are above those of i64: texts of their digits.
+    Digits,
     Text,
 }
 
@@ -51,7 +54,10 @@ impl NpzReader {
         }
         // shared grids are taken from it, what is left is each batch's
         let (mut arms, mut most) = (Vec::new(), most_inflated_bytes(archive.file_length()));
-        for name in arm_names(&archive)? {
+        let names = arm_names(&archive)?;
+        npz_names::refuse_misspelt(&mut archive, &names)?;
+        let known = npz_names::known(&names);
+        for name in names {
             arms.push(Arm::open(&mut archive, name, &mut most)?);
         }
         let (length, name) = arms.first().map(|arm| (arm.length, arm.name.clone())).unwrap_or_default();
@@ -60,9 +66,10 @@ impl NpzReader {
             return Err(Error::mismatch(path.display().to_string(), message));
         }
         let ids = ids(&mut archive, length)?;
-        let columns = Columns::open(&mut archive, length)?;
+        let columns = Columns::open(&mut archive, length, &known)?;
         let file = Arc::from(path.display().to_string());
-        let notes = if arms.iter().any(|arm| arm.in_air) { vec![air::note(path)] } else { Vec::new() };
+        let converted = arms.iter().any(|arm| arm.in_air).then(|| air::note(path));
+        let notes = converted.into_iter().chain(npz_names::unused(&mut archive, &arms)).collect();
         Ok(NpzReader { file, path: path.to_path_buf(), length, most, next: 0, arms, ids, columns, notes })
     }
 
@@ -74,6 +81,11 @@ impl NpzReader {
                 let mut ids = reserve(rows, &self.path)?;
                 stream.take(rows, |dtype, bytes| dtype.integers(bytes, &mut ids))?;
                 Ok(Ids::Integer(ids))
+            }
+            Some((stream, IdKind::Digits)) => {
+                let mut ids: Vec<u64> = reserve(rows, &self.path)?;
+                stream.take(rows, |dtype, bytes| dtype.naturals(bytes, &mut ids))?;
+                Ok(Ids::Text(ids.iter().map(u64::to_string).collect()))
             }
             Some((stream, IdKind::Text)) => {
                 let mut ids = reserve(rows, &self.path)?;
@@ -127,26 +139,11 @@ impl SpectraReader for NpzReader {
 
     fn empty(&self) -> Spectra<'static> {
         let ids = match self.ids {
-            Some((_, IdKind::Text)) => Ids::Text(Vec::new()),
+            Some((_, IdKind::Text | IdKind::Digits)) => Ids::Text(Vec::new()),
             _ => Ids::Integer(Vec::new()),
         };
         let arms = self.arms.iter().map(Arm::empty).collect();
         Spectra { file: self.file.clone(), rows: Vec::new(), ids, arms, columns: self.columns.empty() }
-    }
-}
-
-/// Returns the arms' names in the order of the file: `flux` makes the only, unnamed arm; otherwise every `NAME_flux` is
-/// one.
-fn arm_names(archive: &Archive) -> Result<Vec<String>> {
-    let keys = archive.keys();
-    if keys.iter().any(|key| key == "flux") {
-        return Ok(vec![String::new()]);
-    }
-    let names: Vec<String> = keys.iter().filter_map(|key| key.strip_suffix("_flux")).map(str::to_string).collect();
-    match names.is_empty() {
-        // a name with `_flux` would be an arm
-        true => Err(archive.missing("flux")),
-        false => Ok(names),
     }
 }
 
@@ -157,14 +154,22 @@ fn ids(archive: &mut Archive, length: usize) -> Result<Option<(Stream, IdKind)>>
         let message = format!("id has the shape {:?}, not ({length},)", header.shape);
         return Err(Error::mismatch(archive.path().display().to_string(), message));
     }
-    let kind = match &header.dtype {
+    let mut kind = match &header.dtype {
         dtype if dtype.is_integer() => IdKind::Integer,
         dtype if dtype.is_text() => IdKind::Text,
         _ => return Err(Error::format(archive.path(), "`id` is neither integers nor strings")),
     };
     archive.scan("id", |dtype, bytes| match kind {
-        IdKind::Integer => dtype.integers(bytes, &mut Vec::new()),
         IdKind::Text => dtype.texts(bytes, &mut Vec::new()),
+        _ if dtype.is_natural() => {
+            let mut ids = Vec::new();
+            dtype.naturals(bytes, &mut ids)?;
+            if ids.iter().any(|id| i64::try_from(*id).is_err()) {
+                kind = IdKind::Digits;
+            }
+            Ok(())
+        }
+        _ => dtype.integers(bytes, &mut Vec::new()),
     })?;
     Ok(Some((archive.stream("id")?, kind)))
 }

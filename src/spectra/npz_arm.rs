@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::arm::check_grid;
-use super::npz_choices::{self, Weight, is_in_air};
+use super::npz_choices::{self, Weight};
+use super::npz_names;
 use super::{ArmSpectra, Resolution, Wavelength, air};
 use crate::error::{Error, Result};
 use crate::io::npz::{Archive, Header, Stream, too_large};
@@ -17,7 +18,7 @@ use crate::values::Values;
 pub(super) struct Arm {
     pub(super) name: String,
     pub(super) length: usize,
-    pixels: usize,
+    pub(super) pixels: usize,
     grid: Grid,
     /// The file's wavelengths are in air; those handed out are in vacuum.
     pub(super) in_air: bool,
@@ -44,7 +45,7 @@ impl Arm {
     /// Opens the arrays of arm `name` (empty: no prefix), checks their shapes, and reads each through once to find
     /// damage. A shared grid is taken from `budget`, in bytes.
     pub(super) fn open(archive: &mut Archive, name: String, budget: &mut u64) -> Result<Arm> {
-        let key = |array: &str| if name.is_empty() { array.to_string() } else { format!("{name}_{array}") };
+        let key = |part: &str| npz_names::array(&name, part);
         let flux = key("flux");
         let [length, pixels] = rows(archive, &flux)?;
         if pixels == 0 {
@@ -54,7 +55,7 @@ impl Arm {
             hold_transposed(archive, &key(array), budget)?;
         }
         let Weight { key: weight, is_sigma } = npz_choices::weight(archive, key, [length, pixels])?;
-        let in_air = is_in_air(archive, key)?;
+        let in_air = archive.is_in_air(&[&key("medium"), "medium"])?;
         if archive.file_length() > LARGE {
             let mut other = Archive::open(archive.path())?;
             let of_flux = || numbers(archive, &flux, [length, pixels]);

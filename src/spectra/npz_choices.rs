@@ -1,5 +1,4 @@
-//! Choices of an NPZ file, which may give some facts in more than one way: the weights of an arm, and the medium of its
-//! wavelengths.
+//! Weights of an arm in an NPZ file, which may give them in two ways.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
@@ -84,27 +83,6 @@ fn agree(ivar: f64, sigma: f64) -> bool {
         (false, true) => ivar == 0.0 && sigma >= 1e9,
         (true, false) => false,
     }
-}
-
-/// Returns whether an arm's wavelengths are in air: the text `medium`, the arm's own or the file's, is "air" or
-/// "vacuum".
-///
-/// # Errors
-/// `Format` for any other text, and for what is not one text.
-pub(super) fn is_in_air(archive: &mut Archive, key: impl Fn(&str) -> String) -> Result<bool> {
-    for name in [key("medium"), "medium".to_string()] {
-        let Some(header) = archive.header(&name)? else { continue };
-        let mut texts = Vec::new();
-        if header.dtype.is_text() && header.elements() == 1 {
-            archive.scan(&name, |dtype, bytes| dtype.texts(bytes, &mut texts))?;
-        }
-        return match texts.first().map(|text| text.trim().to_lowercase()).as_deref() {
-            Some("air") => Ok(true),
-            Some("vacuum") => Ok(false),
-            _ => Err(Error::format(archive.path(), format!("`{name}` is neither the text \"air\" nor \"vacuum\""))),
-        };
-    }
-    Ok(false)
 }
 
 #[cfg(test)]

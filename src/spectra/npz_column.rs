@@ -1,4 +1,4 @@
-//! Columns of an NPZ file: every one-dimensional array with a value for each spectrum that is none of the known names.
+//! Columns of an NPZ file: every one-dimensional array with a value for each spectrum that is not part of an arm or ids.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
@@ -10,9 +10,6 @@ use super::{Column, ColumnValues};
 use crate::error::Result;
 use crate::io::npz::{Archive, DType, Stream};
 
-/// Names that mean something else, alone or after an arm's name.
-const KNOWN: [&str; 7] = ["wavelength", "flux", "ivar", "sigma", "mask", "resolution", "medium"];
-
 /// The streams of all columns.
 pub(super) struct Columns(Vec<(Arc<str>, Kind, Stream)>);
 
@@ -20,16 +17,18 @@ pub(super) struct Columns(Vec<(Arc<str>, Kind, Stream)>);
 enum Kind {
     Bool,
     Integer,
+    Natural,
     Single,
     Double,
     Text,
 }
 
 impl Kind {
-    /// Returns the kind of column (bool, integer, f32, f64 or text) that holds an array of this type.
+    /// Returns the kind of column (bool, i64, u64, f32, f64 or text) that holds an array of this type.
     fn of(dtype: &DType) -> Kind {
         match dtype {
             dtype if dtype.is_text() => Kind::Text,
+            dtype if dtype.is_natural() => Kind::Natural,
             dtype if dtype.is_integer() => Kind::Integer,
             dtype if dtype.is_flag() => Kind::Bool,
             dtype if dtype.bytes() == 4 => Kind::Single,
@@ -39,15 +38,11 @@ impl Kind {
 }
 
 impl Columns {
-    /// Opens all arrays of one value per spectrum that are not part of an arm or ids, and reads each through to find
-    /// damage. An array whose header or type popfit does not read is none of its business.
-    pub(super) fn open(archive: &mut Archive, length: usize) -> Result<Columns> {
+    /// Opens all arrays of one value per spectrum that are not `known` as part of an arm or ids, and reads each through
+    /// to find damage. An array whose header or type popfit does not read is none of its business.
+    pub(super) fn open(archive: &mut Archive, length: usize, known: &[String]) -> Result<Columns> {
         let mut columns = Vec::new();
-        for key in archive.keys().to_vec() {
-            let known = |name: &&str| key == **name || key.strip_suffix(*name).is_some_and(|arm| arm.ends_with('_'));
-            if key == "id" || KNOWN.iter().any(known) {
-                continue;
-            }
+        for key in archive.keys().into_iter().filter(|key| !known.contains(key)) {
             let Ok(Some(header)) = archive.header(&key) else { continue };
             if header.shape != [length] {
                 continue;
@@ -93,6 +88,7 @@ fn empty(kind: Kind) -> ColumnValues {
     match kind {
         Kind::Bool => ColumnValues::Bool(Vec::new()),
         Kind::Integer => ColumnValues::I64(Vec::new()),
+        Kind::Natural => ColumnValues::U64(Vec::new()),
         Kind::Single => ColumnValues::F32(Vec::new()),
         Kind::Double => ColumnValues::F64(Vec::new()),
         Kind::Text => ColumnValues::Text(Vec::new()),
@@ -104,6 +100,7 @@ fn values(kind: Kind, dtype: &DType, bytes: &[u8], out: &mut ColumnValues) -> st
     match (kind, out) {
         (Kind::Bool, ColumnValues::Bool(out)) => dtype.flags(bytes, out),
         (Kind::Integer, ColumnValues::I64(out)) => dtype.integers(bytes, out),
+        (Kind::Natural, ColumnValues::U64(out)) => dtype.naturals(bytes, out),
         (Kind::Double, ColumnValues::F64(out)) => dtype.numbers(bytes, out),
         (Kind::Single, ColumnValues::F32(out)) => {
             let mut wide = Vec::with_capacity(bytes.len() / 4);

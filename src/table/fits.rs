@@ -1,4 +1,7 @@
 //! The result table as FITS: HDU 1 `RESULTS` with the columns of `columns.rs`, HDU 2 `METADATA` with the metadata.
+//!
+//! Text in FITS is printable ASCII, and spaces at its end mean nothing. [`escape`] writes any text so that [`unescape`]
+//! gives it back.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -24,7 +27,9 @@ pub(super) struct FitsTable {
 impl FitsTable {
     /// Begins a FITS result table with these columns; `file` stays empty until `finish`.
     pub fn new(path: &Path, file: File, columns: &[Column], metadata: &Metadata) -> Result<FitsTable> {
-        let one = |c: &Column| FitsColumn::new(&c.name, spelled(&c.unit), &like(c.kind)).comment(&c.meaning);
+        let one = |c: &Column| {
+            FitsColumn::new(&escape(&c.name), &escape(spelled(&c.unit)), &like(c.kind)).comment(&c.meaning)
+        };
         let all = columns.iter().map(one);
         let table = TableUnit::new(path, "RESULTS", all.collect())?;
         Ok(FitsTable { file, table, metadata: metadata.table_entries() })
@@ -58,10 +63,51 @@ pub(super) fn metadata_unit(path: &Path, entries: &[Entry]) -> Result<TableUnit>
     let columns = ["key", "value"].map(|name| FitsColumn::new(name, "", &text));
     let mut table = TableUnit::new(path, "METADATA", columns.to_vec())?;
     let lines = || entries.iter().flat_map(|Entry { key, value }| value.split('\n').map(move |line| (key, line)));
-    let keys = lines().map(|(key, _)| key.clone()).collect();
-    let values = lines().map(|(_, line)| line.to_string()).collect();
+    let keys = lines().map(|(key, _)| escape(key)).collect();
+    let values = lines().map(|(_, line)| escape(line)).collect();
     table.append(&[ColumnValues::Text(keys), ColumnValues::Text(values)]).map_err(refused(path))?;
     Ok(table)
+}
+
+/// Writes a text in printable ASCII: a backslash as `\\`, any other character as its Rust escape, such as `\t` or
+/// `\u{3b2}`, and so a space at the end.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let (body, last) = text.strip_suffix(' ').map_or((text, ""), |body| (body, r"\u{20}"));
+    for c in body.chars() {
+        match c {
+            '\'' | '"' => out.push(c),
+            other => out.extend(other.escape_default()),
+        }
+    }
+    out + last
+}
+
+/// Reads what [`escape`] wrote. A backslash that begins no escape stays as it is.
+pub(super) fn unescape(text: &str) -> String {
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some((before, after)) = rest.split_once('\\') {
+        out.push_str(before);
+        let (c, length) = unescape_one(after).unwrap_or(('\\', 0));
+        out.push(c);
+        rest = after.get(length..).unwrap_or_default();
+    }
+    out + rest
+}
+
+/// Reads the escape whose backslash has been read: the character and the bytes that it takes; `None` if it is none.
+fn unescape_one(text: &str) -> Option<(char, usize)> {
+    let hex = || {
+        let (digits, _) = text.strip_prefix("u{")?.split_once('}')?;
+        Some((char::from_u32(u32::from_str_radix(digits, 16).ok()?)?, digits.len() + 3))
+    };
+    match text.bytes().next()? {
+        b'\\' => Some(('\\', 1)),
+        b't' => Some(('\t', 1)),
+        b'r' => Some(('\r', 1)),
+        b'n' => Some(('\n', 1)),
+        _ => hex(),
+    }
 }
 
 /// Converts a unit's name from FITS to popfit's: `km s-1` to `km/s`, others as they are.
@@ -94,7 +140,27 @@ fn values(column: &Column, rows: &[FitRow]) -> ColumnValues {
             ColumnValues::F64(cells.map(|v| if let Value::Float(x) = v { x } else { v.integer() as f64 }).collect())
         }
         Kind::Text => ColumnValues::Text(
-            cells.map(|v| if let Value::Text(t) = v { t.into_owned() } else { v.integer().to_string() }).collect(),
+            cells.map(|v| if let Value::Text(t) = v { escape(&t) } else { v.integer().to_string() }).collect(),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{escape, unescape};
+
+    #[test]
+    fn any_text_is_read_as_it_was() {
+        let all =
+            ["", "β Cen", r"\u{3b2} Cen", r"C:\new\table", "a", "a ", "a  ", " ", "tab\there\r\n", "\0", "π'\"", "\\"];
+        for text in all {
+            let written = escape(text);
+            assert!(written.bytes().all(|b| (b' '..=b'~').contains(&b)) && !written.ends_with(' '), "{written}");
+            assert_eq!(unescape(&written), text);
+        }
+        assert_eq!(escape("β' \\ "), r"\u{3b2}' \\\u{20}");
+        for foreign in [r"\q", r"\u{zz}", r"\u{110000}", r"\u", r"\u{"] {
+            assert_eq!(unescape(foreign), foreign);
+        }
     }
 }

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use super::Entry;
-use super::fits::read_unit;
+use super::fits::{read_unit, unescape};
 use super::read::{Cells, Source};
 use crate::error::{Error, Result, changed};
 use crate::io::fits::hdu::Checksums;
@@ -23,6 +23,8 @@ pub(super) struct FitsSource {
     columns: Vec<Column>,
     metadata: Vec<Entry>,
     notes: Vec<String>,
+    /// popfit wrote the table, and its texts have escapes.
+    is_own: bool,
     rows: usize,
     next: usize,
 }
@@ -32,16 +34,23 @@ impl FitsSource {
     pub fn open(path: &Path) -> Result<FitsSource> {
         let mut file = FitsTables::open(path)?;
         let rows = file.len(RESULTS)?;
-        let columns = file.columns(RESULTS, 0..0)?;
-        let names = columns.iter().map(|column| column.name.to_string()).collect();
-        let metadata = match file.len("METADATA") {
+        let mut columns = file.columns(RESULTS, 0..0)?;
+        let mut metadata = match file.len("METADATA") {
             Ok(lines) => joined(&file.columns("METADATA", 0..lines)?),
             Err(_) => Vec::new(), // another program's table
         };
         let has_layout = metadata.iter().any(|entry| entry.key == "popfit.layout");
+        if has_layout {
+            metadata.iter_mut().flat_map(|entry| [&mut entry.key, &mut entry.value]).for_each(|t| *t = unescape(t));
+            columns
+                .iter_mut()
+                .flat_map(|column| [&mut column.name, &mut column.unit])
+                .for_each(|t| *t = unescape(t).into());
+        }
+        let names = columns.iter().map(|column| column.name.to_string()).collect();
         let units = file.checksums()?.into_iter().map(|(name, checksums)| Unit { name, checksums });
         let notes = verify(&units.collect::<Vec<_>>(), has_layout).map_err(|message| Error::format(path, message))?;
-        Ok(FitsSource { file, names, columns, metadata, notes, rows, next: 0 })
+        Ok(FitsSource { file, names, columns, metadata, notes, is_own: has_layout, rows, next: 0 })
     }
 }
 
@@ -132,7 +141,12 @@ impl Source for FitsSource {
         }
         self.next = rows.end;
         let count = rows.len();
-        let columns = self.file.columns(RESULTS, rows).map_err(|e| e.to_string())?;
+        let mut columns = self.file.columns(RESULTS, rows).map_err(|e| e.to_string())?;
+        for column in columns.iter_mut().filter(|_| self.is_own) {
+            if let ColumnValues::Text(texts) = &mut column.values {
+                texts.iter_mut().for_each(|text| *text = unescape(text));
+            }
+        }
         Ok(Some(Box::new(FitsCells { columns, rows: count })))
     }
 }

@@ -3,5 +3,6 @@
 
 mod bad_inputs;
 mod bad_models;
+mod bad_pixels;
 mod fits_files;
 mod loaders;

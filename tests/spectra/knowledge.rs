@@ -81,7 +81,7 @@ fn with_columns(emulator: &Emulator, columns: LabelColumns) -> SpectralModelBuil
 
 #[test]
 fn starts_come_from_a_column() {
-    let (emulator, spectra) = spectra(vec![column("A0", vec![0.5, f64::NAN, 11.0])]);
+    let (emulator, spectra) = spectra(vec![column("A0", vec![0.5, f64::INFINITY, 11.0])]);
     let columns = LabelColumns::default().start("A0");
     for device in devices() {
         let table = fit(with_columns(&emulator, columns.clone()).build().unwrap(), &spectra, &device);
@@ -133,7 +133,7 @@ fn bounds_and_priors_come_from_columns() {
 #[test]
 fn bounds_of_columns_that_are_no_numbers() {
     let low = column("LOW", vec![f64::NEG_INFINITY, f64::NAN, f64::INFINITY]);
-    let (emulator, spectra) = spectra(vec![low, column("MEAN", vec![1.0, f64::NAN, 1.0])]);
+    let (emulator, spectra) = spectra(vec![low, column("MEAN", vec![1.0, f64::INFINITY, 1.0])]);
     let bounds = LabelColumns::default().lower("LOW");
     let prior = LabelColumns::default().mean("MEAN");
     for device in devices() {
@@ -144,6 +144,28 @@ fn bounds_of_columns_that_are_no_numbers() {
         assert!(table.row(1).to_row().message.contains("LOW is NaN"), "{}", table.row(1).to_row().message);
         let table = fit(with_columns(&emulator, prior.clone()).build().unwrap(), &spectra, &device);
         assert_eq!(table.row(1).to_row().status_text, "bad_prior");
+    }
+}
+
+/// A row of which a column has no start or prior, which is NaN there, is fitted as if the model had none.
+#[test]
+fn nan_in_a_column_is_no_start_and_no_prior() {
+    let nan = f64::NAN;
+    let (mean, sigma) = (column("MEAN", vec![nan, 1.5, 1.5]), column("SIGMA", vec![1e-5, nan, 1e-5]));
+    let (emulator, spectra) = spectra(vec![column("A0", vec![nan, 0.5, nan]), mean, sigma]);
+    let start = LabelColumns::default().start("A0");
+    let prior = LabelColumns::default().mean("MEAN").sigma("SIGMA");
+    for device in devices() {
+        let free = fit(with_columns(&emulator, LabelColumns::default()).build().unwrap(), &spectra, &device);
+        let started = fit(with_columns(&emulator, start.clone()).build().unwrap(), &spectra, &device);
+        for row in [0, 2] {
+            same_bits(started.row(row).to_row(), free.row(row).to_row(), "no start");
+        }
+        let held = fit(with_columns(&emulator, prior.clone()).build().unwrap(), &spectra, &device);
+        for row in [0, 1] {
+            same_bits(held.row(row).to_row(), free.row(row).to_row(), "no prior");
+        }
+        assert!((held.row(2).to_row().parameters[0] - 1.5).abs() < 1e-3, "{:?}", held.row(2).to_row());
     }
 }
 

@@ -8,7 +8,7 @@ use popfit::report::picture;
 use popfit::{FitTable, OutputFile, RowView};
 
 use super::Failure;
-use super::report::open_table;
+use super::report::{open_table, warn};
 use super::rows::{cells, print as columns};
 use super::stdout::line;
 
@@ -94,12 +94,30 @@ fn joined<'a>(a: &'a FitTable, b: &'a FitTable) -> Vec<Pair<'a>> {
     a.rows().filter_map(pair).collect()
 }
 
+/// Returns the note that some ids of a table belong to several rows; `None` if they are unique.
+fn repeated_ids(table: &FitTable) -> Option<String> {
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    table.rows().for_each(|row| *counts.entry(row.id().to_string()).or_default() += 1);
+    let repeated = counts.iter().filter(|(_, count)| **count > 1);
+    // the same one is named whenever the tables are compared
+    let (id, count) = repeated.clone().min()?;
+    Some(format!(
+        "{} ids are those of several rows, such as {id} of {count}: rows of one id are paired in their order",
+        repeated.count()
+    ))
+}
+
 /// Runs `popfit compare`: prints how far the fits in two tables differ; fails if they differ more than the options
 /// allow.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let plot = arguments.plot.as_ref().map(|path| OutputFile::create(path, arguments.overwrite)).transpose()?;
     let a = open_table(&arguments.a)?.read_all()?;
     let b = open_table(&arguments.b)?.read_all()?;
+    for (table, path) in [(&a, &arguments.a), (&b, &arguments.b)] {
+        if let Some(note) = repeated_ids(table) {
+            warn(format_args!("{}: {note}", path.display()));
+        }
+    }
     let pairs = joined(&a, &b);
     let missing = (a.len() - pairs.len(), b.len() - pairs.len());
     let both: Vec<_> =

@@ -130,7 +130,7 @@ fn attach_spectra(arguments: &Arguments, kept: &mut Collector, fitter: &Spectral
 }
 
 /// Prints a note on standard error, after `popfit: `.
-fn warn(note: impl std::fmt::Display) {
+pub fn warn(note: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "popfit: {note}");
 }
 

@@ -106,6 +106,11 @@ impl DType {
         matches!(self.kind, Kind::Int(_) | Kind::Uint(_))
     }
 
+    /// Returns whether elements are unsigned integers of 64 bits, of which i64 does not hold all.
+    pub(crate) fn is_natural(&self) -> bool {
+        self.kind == Kind::Uint(8)
+    }
+
     /// Returns whether elements are byte strings or Unicode text.
     pub(crate) fn is_text(&self) -> bool {
         matches!(self.kind, Kind::Bytes(_) | Kind::Unicode(_))
@@ -149,9 +154,9 @@ impl DType {
 
     /// Decodes integer elements from `bytes` and appends them to `out` exactly; fails for other types and beyond i64.
     pub(crate) fn integers(&self, bytes: &[u8], out: &mut Vec<i64>) -> Result<(), String> {
-        if self.kind == Kind::Uint(8) {
-            let mut wide: Vec<u64> = Vec::with_capacity(bytes.len() / 8);
-            decode!(u64, self.big, bytes, wide, |x| x);
+        if self.is_natural() {
+            let mut wide = Vec::with_capacity(bytes.len() / 8);
+            self.naturals(bytes, &mut wide)?;
             for x in wide {
                 out.push(i64::try_from(x).map_err(|_| format!("{x} does not fit a signed 64-bit integer"))?);
             }
@@ -163,6 +168,15 @@ impl DType {
             };
         }
         decode_int!(self, bytes, out, integer, return Err("not integers".to_string()));
+        Ok(())
+    }
+
+    /// Decodes unsigned integers of 64 bits from `bytes` and appends them to `out`; fails for other types.
+    pub(crate) fn naturals(&self, bytes: &[u8], out: &mut Vec<u64>) -> Result<(), String> {
+        if !self.is_natural() {
+            return Err("not unsigned 64-bit integers".to_string());
+        }
+        decode!(u64, self.big, bytes, out, |x| x);
         Ok(())
     }
 

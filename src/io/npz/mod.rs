@@ -202,6 +202,27 @@ impl Archive {
         Ok(Array { shape: header.shape, values })
     }
 
+    /// Returns whether wavelengths are in air: the first of the arrays `names` that the file has is the text "air" or
+    /// "vacuum". Without any of them they are in vacuum.
+    ///
+    /// # Errors
+    /// `Format` for any other text, and for what is not one text.
+    pub(crate) fn is_in_air(&mut self, names: &[&str]) -> Result<bool> {
+        for name in names {
+            let Some(header) = self.header(name)? else { continue };
+            let mut texts = Vec::new();
+            if header.dtype.is_text() && header.elements() == 1 {
+                self.scan(name, |dtype, bytes| dtype.texts(bytes, &mut texts))?;
+            }
+            return match texts.first().map(|text| text.trim().to_lowercase()).as_deref() {
+                Some("air") => Ok(true),
+                Some("vacuum") => Ok(false),
+                _ => Err(Error::format(&self.path, format!("`{name}` is neither the text \"air\" nor \"vacuum\""))),
+            };
+        }
+        Ok(false)
+    }
+
     /// Opens an array for reading a few elements at a time, with a file handle of its own.
     pub(crate) fn stream(&mut self, key: &str) -> Result<Stream> {
         let header = self.required(key)?;
@@ -213,7 +234,7 @@ impl Archive {
 }
 
 /// Joins names for a message: at most sixteen of them, and how many more there are.
-fn listed(names: &[String]) -> String {
+pub(crate) fn listed(names: &[String]) -> String {
     const MOST: usize = 16;
     let shown = names.get(..MOST).unwrap_or(names).join(", ");
     match names.len() {

@@ -46,7 +46,10 @@ fn open(mut fits: Fits) -> Result<Single> {
     }
     let mask = match fits.column(index, "and_mask", &rows)? {
         Some(_) => Some(numbers(&mut fits, index, "and_mask", &rows)?.iter().map(|bits| *bits != 0.0).collect()),
-        None => None,
+        None => {
+            notes.push(without_mask(&fits, index)?);
+            None
+        }
     };
     let arm = ArmSpectra::new("", rows.len(), Wavelength::Own(wavelength.into()), flux, ivar, mask)?;
     let mut columns = Vec::new();
@@ -62,6 +65,15 @@ fn open(mut fits: Fits) -> Result<Single> {
     let mut spectra = Spectra::from_arms(vec![arm], Some(Ids::Text(vec![id])))?;
     spectra.columns = columns;
     Ok(Single::new(spectra, &fits.path, notes))
+}
+
+/// Returns the note that a table has no `and_mask`, which names the columns that may be masks and are not used.
+fn without_mask(fits: &Fits, index: usize) -> Result<String> {
+    let names = fits.table(index)?.columns.iter().map(|column| column.name.as_str());
+    let others: Vec<&str> = names.filter(|name| name.to_lowercase().contains("mask")).collect();
+    let unused = if others.is_empty() { String::new() } else { format!(", and {} is not used", others.join(", ")) };
+    let path = fits.path.display();
+    Ok(format!("{path}: no column and_mask: no pixel is masked but by its ivar{unused}"))
 }
 
 /// Reads a numeric column of a table as f64; `rows` must be those from 0 on without gaps; fails if it is absent or

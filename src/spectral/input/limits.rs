@@ -46,7 +46,7 @@ impl<'s> Tables<'s> {
     }
 
     /// Returns bounds, start and prior of one parameter in a row: the model's bounds, narrowed by the columns, and the
-    /// columns' start and prior.
+    /// columns' start and prior, of which the row has none where they are NaN.
     fn parameter(&self, parameter: &ModelParameter, columns: &Columns, row: usize) -> Outcome<Limits> {
         let mut limits = parameter.limits();
         let name = &parameter.solver.name;
@@ -61,6 +61,8 @@ impl<'s> Tables<'s> {
             let detail = format!("{name} lies between {lower} and {upper}");
             return Err(Fault { cause: Cause::BadBounds, detail });
         }
+        limits.prior =
+            limits.prior.filter(|_| ![columns.mean, columns.sigma].iter().any(|column| is_nan(*column, row)));
         if let Some((mean, sigma)) = &mut limits.prior {
             *mean = finite(columns.mean, row, name, Cause::BadPrior)?.unwrap_or(*mean);
             *sigma = finite(columns.sigma, row, name, Cause::BadPrior)?.unwrap_or(*sigma);
@@ -69,7 +71,8 @@ impl<'s> Tables<'s> {
                 return Err(Fault { cause: Cause::BadPrior, detail });
             }
         }
-        if let Some(x) = finite(columns.start, row, name, Cause::BadStart)? {
+        let start = columns.start.filter(|column| !is_nan(Some(column), row));
+        if let Some(x) = finite(start, row, name, Cause::BadStart)? {
             if (x < lower || x > upper) && !self.model.clip_starts {
                 let detail = format!("{name} starts at {x}, outside {lower} to {upper}");
                 return Err(Fault { cause: Cause::StartOutOfBounds, detail });
@@ -86,6 +89,11 @@ fn find<'s>(spectra: &'s Spectra, name: &Option<String>) -> Result<Option<&'s Co
     let found = spectra.column(name).filter(|c| spectra.is_empty() || c.values.number(0).is_some());
     let message = || format!("no column `{name}` of numbers, which the model asks for");
     found.map(Some).ok_or_else(|| Error::ShapeMismatch { what: spectra.file.to_string(), message: message() })
+}
+
+/// Returns whether there is a column, and its value in a row is NaN.
+fn is_nan(column: Option<&Column>, row: usize) -> bool {
+    column.is_some_and(|column| column.values.number(row).is_some_and(f64::is_nan))
 }
 
 /// Returns a column's value in a row (`None` without a column), or a fault of this `cause` if it is not finite.

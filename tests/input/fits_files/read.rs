@@ -43,6 +43,28 @@ fn notes_name_what_is_left_out_or_converted() {
     assert_eq!(notes(apogee(&[])), "");
 }
 
+/// A coadd whose mask has another name than SDSS's is read without it, and popfit says so.
+#[test]
+fn a_mask_that_is_not_used_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let notes = |name: &str| {
+        let singles = |x: f32| (0..4).map(|k| f32s(&[x + 1e-4 * k as f32])).collect::<Vec<_>>();
+        let mask: Vec<Vec<u8>> = (0..4).map(|k| i32s(&[k])).collect();
+        let columns = [("flux", "E", singles(1.0)), ("loglam", "E", singles(3.6)), ("ivar", "E", singles(4.0))];
+        let columns = [&columns[..], &[(name, "J", mask)]].concat();
+        let path =
+            popfit_testing::file(folder.path(), "spec.fits", &FitsBytes::new(&[]).table("COADD", &columns, &[]).0);
+        open_reader(&path).unwrap().notes().to_vec()
+    };
+    assert_eq!(notes("and_mask"), [""; 0]);
+    for (name, words) in
+        [("or_mask", ", and or_mask is not used"), ("MASK", ", and MASK is not used"), ("sky", "its ivar")]
+    {
+        let said = notes(name);
+        assert!(said.len() == 1 && said[0].contains("no column and_mask") && said[0].ends_with(words), "{said:?}");
+    }
+}
+
 /// Whoever has a file of another survey learns what popfit reads, also where rows are selected.
 #[test]
 fn a_file_of_no_known_layout_is_told_all_that_are() {

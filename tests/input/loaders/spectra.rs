@@ -115,7 +115,6 @@ fn senseless_spectra_are_errors() {
     assert!(matches!(try_with("wavelength", f64s(&[3], &[1.0, 2.0, 2.0])), Error::BadWavelength { index: 2, .. }));
     assert!(matches!(try_with("wavelength", f64s(&[3], &[1.0, f64::NAN, 2.0])), Error::BadWavelength { index: 1, .. }));
     assert!(matches!(try_with("id", f64s(&[5], &[1.0; 5])), Error::Format { .. }));
-    assert!(matches!(try_with("id", npy("<u8", &[5], &[255; 40])), Error::Format { .. }));
     assert!(matches!(try_with("id", npy("<U1", &[5], &[255; 20])), Error::Format { .. }));
     assert!(matches!(try_with("flux", npy("|O", &[5, 3], &[0; 15])), Error::Format { .. }));
     assert!(matches!(try_with("flux", npy("<c8", &[5, 3], &[0; 120])), Error::Format { .. }));

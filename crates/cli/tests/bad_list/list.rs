@@ -121,7 +121,8 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
         10,
         "NaN start",
         &[
-            fault_of(START, with_column, |a, n| a.columns[0].1[n] = f64::NAN, |s| refused(s.row, "bad_start")),
+            fault_of(START, with_column, |a, n| a.columns[0].1[n] = f64::NAN, |s| s.row.status.is_success()),
+            fault_of(START, with_column, |a, n| a.columns[0].1[n] = f64::INFINITY, |s| refused(s.row, "bad_start")),
             refusal("[labels.a]\nstart = nan\n", file::sound, &["labels.a.start"]),
         ],
     ),

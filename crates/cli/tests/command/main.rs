@@ -4,6 +4,7 @@
 mod check;
 mod checksums;
 mod cli;
+mod ids;
 mod init;
 mod outputs;
 mod profile;
