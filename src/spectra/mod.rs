@@ -3,6 +3,7 @@
 //! Readers judge *files*. Faults of one spectrum's values (NaN flux, negative ivar, its own grid unsorted) are passed
 //! on; they end as that spectrum's status.
 
+#[cfg(feature = "files")]
 mod air;
 mod arm;
 mod batch;

@@ -1,4 +1,5 @@
-//! Columns of an NPZ file: every one-dimensional array with a value for each spectrum that is not part of an arm or ids.
+//! Columns of an NPZ file: every one-dimensional array with a value for each spectrum that is not part of an arm or
+//! ids.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 

@@ -22,6 +22,8 @@ fn model(settings: SpectraSettings) -> SpectralModel {
 
 /// What is done to the flux and ivar of one pixel.
 type Spoil = fn(&mut f64, &mut f64);
+/// Says which pixels are bad.
+type Choose = fn(usize) -> bool;
 
 /// A copy in which the second spectrum's bad pixels are spoiled.
 fn spoiled(good: &Spectra, is_bad: impl Fn(usize) -> bool, spoil: impl Fn(&mut f64, &mut f64)) -> Spectra<'static> {
@@ -109,7 +111,7 @@ fn files_give_such_pixels_as_they_are() {
 /// a mask.
 #[test]
 fn huge_errors_are_a_mask() {
-    let is_bad: [(&str, fn(usize) -> bool); 5] = [
+    let is_bad: [(&str, Choose); 5] = [
         ("one pixel", |j| j == 1000),
         ("40 %, the left", |j| j < 1496),
         ("55 %, scattered", |j| j * 7919 % 100 < 55),
