@@ -19,9 +19,9 @@ pub trait Bytes: Send {
     /// Returns the number of bytes.
     fn length(&self) -> u64;
 
-    /// Returns the memory that a batch may take (bytes); a file that is not inflated is bounded by its own length.
+    /// Returns the memory that a batch may take (bytes).
     fn spare(&self) -> u64 {
-        u64::MAX
+        most_inflated_bytes(self.length())
     }
 
     /// Fills `into` with the bytes from `at`.

@@ -97,6 +97,16 @@ impl Header {
         }
     }
 
+    /// Returns the value of a key that names something, a text or an integer; `None` if it is absent, empty or of
+    /// another type.
+    pub fn name(&self, key: &str) -> Option<String> {
+        match self.values.get(key) {
+            Some(Value::Text(text)) => Some(text.trim().to_string()).filter(|text| !text.is_empty()),
+            Some(Value::Integer(n)) => Some(n.to_string()),
+            _ => None,
+        }
+    }
+
     /// Returns the value of a key as a boolean; `None` if it is absent or of another type.
     pub fn logical(&self, key: &str) -> Option<bool> {
         match self.values.get(key) {

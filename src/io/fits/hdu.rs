@@ -8,7 +8,9 @@ use super::cards::{CARD, Header};
 use super::image::Image;
 use super::sum::OnesSum;
 use super::table::Table;
+use super::tiles::Tiles;
 use crate::error::{Error, Result};
+use crate::io::memory::most_inflated_bytes;
 
 /// FITS comes in blocks of this many bytes.
 const BLOCK: u64 = 2880;
@@ -98,6 +100,17 @@ impl Fits {
         Ok(())
     }
 
+    /// Fails if less than this many bytes of memory may still be taken, but does not take them.
+    ///
+    /// # Errors
+    /// Those of [`take`](Self::take).
+    pub(super) fn borrow(&mut self, bytes: usize) -> Result<()> {
+        let left = self.left;
+        self.take(bytes, 1)?;
+        self.left = left;
+        Ok(())
+    }
+
     /// Reads the header of the HDU that begins at byte `at`, appends it to `hdus`, and returns where the next one
     /// begins.
     fn walk(&mut self, at: u64, left: &mut u64) -> Result<u64> {
@@ -113,7 +126,7 @@ impl Fits {
         if !blocks.starts_with(format!("{first:<8}=").as_bytes()) {
             return Err(fault(format!("its header does not begin with {first}")));
         }
-        let shape = shape(&header).map_err(fault)?;
+        let shape = shape(&header, "").map_err(fault)?;
         let start = at + blocks.len() as u64;
         let data = data_bytes(&header, &shape, index == 0).ok_or_else(|| fault("its size overflows".into()))?;
         let end = data.checked_next_multiple_of(BLOCK).and_then(|padded| start.checked_add(padded));
@@ -123,8 +136,22 @@ impl Fits {
         };
         let name = header.text("EXTNAME").unwrap_or("").trim().to_uppercase();
         let kind = kind(&header, shape, index == 0).map_err(|m| fault(format!("{name}: {m}")))?;
+        self.refuse_large_image(&kind, &name)?;
         self.hdus.push(Hdu { name, header, kind, start, span: at..end, index });
         Ok(end)
+    }
+
+    /// Fails if a compressed image claims more than spectra in a file of this length inflate to: its claim is all that
+    /// there is before its tiles are read.
+    fn refuse_large_image(&self, kind: &Kind, name: &str) -> Result<()> {
+        let most = most_inflated_bytes(self.bytes.length());
+        match kind {
+            Kind::Image(image) if image.tiles().is_some_and(|tiles| tiles.pixels() as u64 > most / 8) => {
+                let message = format!("{name}: its compressed image is far larger than the file (is it a bomb?)");
+                Err(Error::TooLarge { path: self.path.clone(), message })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Reads the header blocks from byte `at` up to the one with END, and subtracts their bytes from `left`.
@@ -167,7 +194,7 @@ impl Fits {
     pub fn image(&self, index: usize) -> Result<&Image> {
         match self.hdus.get(index).map(|hdu| &hdu.kind) {
             Some(Kind::Image(image)) => Ok(image),
-            Some(Kind::Other(what)) => Err(self.fault(index, format!("is {what}, not an image"))),
+            Some(Kind::Other(what)) => Err(self.fault(index, format!("is {what}, which popfit does not read"))),
             _ => Err(self.fault(index, "is not an image")),
         }
     }
@@ -176,7 +203,7 @@ impl Fits {
     pub fn table(&self, index: usize) -> Result<&Table> {
         match self.hdus.get(index).map(|hdu| &hdu.kind) {
             Some(Kind::Table(table)) => Ok(table),
-            Some(Kind::Other(what)) => Err(self.fault(index, format!("is {what}, not a binary table"))),
+            Some(Kind::Other(what)) => Err(self.fault(index, format!("is {what}, which popfit does not read"))),
             _ => Err(self.fault(index, "is not a binary table")),
         }
     }
@@ -257,13 +284,15 @@ impl Fits {
     }
 }
 
-/// Reads the lengths of the axes from NAXIS and NAXISn, in FITS order (NAXIS1, the fastest, first).
-fn shape(header: &Header) -> Result<Vec<u64>, String> {
-    let axes = header.integer("NAXIS").filter(|n| (0..=MOST_AXES).contains(n)).ok_or("no valid NAXIS")?;
+/// Reads the lengths of the axes from NAXIS and NAXISn, in FITS order (NAXIS1, the fastest, first). The keywords of a
+/// compressed image begin with `prefix`, a Z.
+pub(super) fn shape(header: &Header, prefix: &str) -> Result<Vec<u64>, String> {
+    let axes = header.integer(&format!("{prefix}NAXIS")).filter(|n| (0..=MOST_AXES).contains(n));
     let one = |k: i64| {
-        let length = header.integer(&format!("NAXIS{k}")).and_then(|n| u64::try_from(n).ok());
-        length.ok_or_else(|| format!("no valid NAXIS{k}"))
+        let length = header.integer(&format!("{prefix}NAXIS{k}")).and_then(|n| u64::try_from(n).ok());
+        length.ok_or_else(|| format!("no valid {prefix}NAXIS{k}"))
     };
+    let axes = axes.ok_or_else(|| format!("no valid {prefix}NAXIS"))?;
     (1..=axes).map(one).collect()
 }
 
@@ -286,11 +315,9 @@ fn kind(header: &Header, shape: Vec<u64>, primary: bool) -> Result<Kind, String>
     let plain = header.integer("PCOUNT").unwrap_or(0) == 0 && header.integer("GCOUNT").unwrap_or(1) == 1;
     match extension {
         "IMAGE" if primary && header.logical("GROUPS") == Some(true) => Err("random groups".into()),
-        "IMAGE" if primary || plain => Ok(Kind::Image(Image::new(header, shape)?)),
+        "IMAGE" if primary || plain => Ok(Kind::Image(Image::new(header, "", shape)?)),
         "IMAGE" => Err("an image with PCOUNT or GCOUNT".into()),
-        "BINTABLE" if header.logical("ZIMAGE") == Some(true) => {
-            Ok(Kind::Other("a compressed image (funpack it)".into()))
-        }
+        "BINTABLE" if header.logical("ZIMAGE") == Some(true) => Tiles::image(header, &Table::new(header, &shape)?),
         "BINTABLE" => Ok(Kind::Table(Table::new(header, &shape)?)),
         other => Ok(Kind::Other(format!("an extension of type {other:?}"))),
     }

@@ -1,7 +1,8 @@
-//! Images: big-endian numbers of six types, scaled by BSCALE and BZERO.
+//! Images: big-endian numbers of six types, scaled by BSCALE and BZERO, as they are or compressed by tiles.
 
 use super::cards::Header;
 use super::hdu::Fits;
+use super::tiles::Tiles;
 use crate::error::{Error, Result};
 
 /// Bytes decoded in one go; a multiple of every element's size.
@@ -17,25 +18,44 @@ pub struct Image {
     zero: f64,
     /// The integer that stands for not-a-number.
     blank: Option<i64>,
+    /// Its compression; `None` if its numbers lie in the file as they are.
+    tiles: Option<Tiles>,
 }
 
 impl Image {
-    /// Reads the description of an image from its header; its shape is in C order, the slowest axis first.
-    pub fn new(header: &Header, shape: Vec<u64>) -> Result<Image, String> {
-        let bitpix =
-            header.integer("BITPIX").filter(|b| [8, 16, 32, 64, -32, -64].contains(b)).ok_or("no valid BITPIX")?;
+    /// Reads the description of an image from its header; its shape is in C order, the slowest axis first. The keywords
+    /// of a compressed image begin with `prefix`, a Z.
+    pub fn new(header: &Header, prefix: &str, shape: Vec<u64>) -> Result<Image, String> {
+        let bitpix = header.integer(&format!("{prefix}BITPIX"));
+        let bitpix = bitpix.filter(|b| [8, 16, 32, 64, -32, -64].contains(b)).ok_or("no valid BITPIX")?;
         let shape = shape.iter().rev().map(|&n| usize::try_from(n).map_err(|_| "it is too large".to_string()));
         Ok(Image {
             shape: shape.collect::<Result<_, _>>()?,
             bitpix,
             scale: header.float("BSCALE").unwrap_or(1.0),
             zero: header.float("BZERO").unwrap_or(0.0),
-            blank: header.integer("BLANK").filter(|_| bitpix > 0),
+            blank: header.integer("ZBLANK").or(header.integer("BLANK")).filter(|_| bitpix > 0),
+            tiles: None,
         })
     }
 
+    /// Adds the compression of the image.
+    pub fn with_tiles(self, tiles: Tiles) -> Image {
+        Image { tiles: Some(tiles), ..self }
+    }
+
+    /// Returns the compression of the image; `None` if its numbers lie in the file as they are.
+    pub fn tiles(&self) -> Option<&Tiles> {
+        self.tiles.as_ref()
+    }
+
+    /// Returns whether the image is stored as integers, as masks are.
+    pub fn is_integer(&self) -> bool {
+        self.bitpix > 0
+    }
+
     /// Returns the size of an element (bytes).
-    fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         (self.bitpix.unsigned_abs() / 8) as usize
     }
 
@@ -81,6 +101,18 @@ impl Fits {
         if out.try_reserve_exact(count).is_err() {
             let message = format!("{}: {count} values do not fit memory", self.label(index));
             return Err(Error::TooLarge { path: self.path.clone(), message });
+        }
+        if let Some(tiles) = &image.tiles {
+            let mut at = first;
+            while at < first + count {
+                let tile = tiles.holding(at);
+                let bytes = self.tile(index, tiles, &tile, image.bytes())?;
+                let some = tile.pixels.end.min(first + count) - at;
+                let stored = bytes.chunks_exact(image.bytes()).skip(at - tile.pixels.start).take(some);
+                out.extend(stored.map(|bytes| convert(image.number(bytes))));
+                at += some;
+            }
+            return Ok(());
         }
         let mut buffer = vec![0; CHUNK.min(count * image.bytes())];
         let mut at = first as u64 * image.bytes() as u64;

@@ -14,9 +14,11 @@ pub mod cards;
 pub mod columns;
 pub mod hdu;
 pub mod image;
+mod rice;
 pub mod sum;
 pub mod table;
 pub mod tables;
+pub mod tiles;
 pub mod writer;
 
 /// First bytes of every FITS file.

@@ -1,4 +1,5 @@
-//! Binary tables: columns of one value a row. Arrays in a cell, bits, complex numbers and heaps are left out.
+//! Binary tables: columns of one value a row, and arrays of numbers in a cell. Bits, complex numbers and heaps are left
+//! out.
 
 use super::cards::Header;
 use super::hdu::Fits;
@@ -99,6 +100,34 @@ impl TableColumn {
             b'L' | b'B' | b'I' | b'J' | b'K' | b'E' | b'D' => self.repeat == 1,
             _ => false,
         }
+    }
+
+    /// Returns whether each cell is one or more numbers.
+    pub fn is_numeric(&self) -> bool {
+        matches!(self.code, b'B' | b'I' | b'J' | b'K' | b'E' | b'D') && self.repeat > 0
+    }
+
+    /// Returns whether each cell is one or more integers.
+    pub fn is_integer(&self) -> bool {
+        self.is_numeric() && !matches!(self.code, b'E' | b'D')
+    }
+
+    /// Returns how many elements a cell has.
+    pub fn repeat(&self) -> usize {
+        self.repeat
+    }
+
+    /// Returns the place in a row (bytes) of the descriptor of an array in the heap, and whether it is of 64 bits;
+    /// `None` for a column of another type.
+    pub fn descriptor(&self) -> Option<(usize, bool)> {
+        (matches!(self.code, b'P' | b'Q') && self.repeat == 1).then_some((self.offset, self.code == b'Q'))
+    }
+
+    /// Decodes all numbers of a [numeric](Self::is_numeric) column from the bytes of whole rows, row by row.
+    fn numbers<'a>(&'a self, rows: &'a [u8], row_bytes: usize) -> impl Iterator<Item = f64> + 'a {
+        let cells = rows.chunks_exact(row_bytes).map(|row| &row[self.offset..][..self.width]);
+        let stored = cells.flat_map(|cell| cell.chunks_exact(self.width / self.repeat)).map(|x| self.stored(x));
+        stored.map(|x| if self.scale == 1.0 { x + self.zero } else { self.scale * x + self.zero })
     }
 
     /// Decodes the column from the bytes of whole rows of `row_bytes` bytes, with TSCAL and TZERO applied.
@@ -217,5 +246,23 @@ impl Fits {
         self.take(rows.len(), column.memory())?;
         let bytes = self.rows(index, rows)?;
         column.values(&bytes, row_bytes).map(Some).map_err(|message| self.fault(index, message))
+    }
+    /// Decodes all numbers of a column from the bytes of whole rows, converting each; a cell may have several. Fails if
+    /// there is no numeric column of this name.
+    pub fn numbers_of_rows<T>(
+        &mut self,
+        index: usize,
+        name: &str,
+        bytes: &[u8],
+        convert: impl Fn(f64) -> T,
+    ) -> Result<Vec<T>> {
+        let table = self.table(index)?;
+        let column = table.column(name).ok_or_else(|| self.fault(index, format!("no column {name}")))?.clone();
+        if !column.is_numeric() {
+            return Err(self.fault(index, format!("column {name} is not of numbers")));
+        }
+        let row_bytes = table.row_bytes;
+        self.take(bytes.len() / row_bytes, column.repeat.saturating_mul(size_of::<T>()))?;
+        Ok(column.numbers(bytes, row_bytes).map(convert).collect())
     }
 }

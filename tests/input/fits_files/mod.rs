@@ -3,6 +3,7 @@
 
 mod hostile;
 mod read;
+mod tiles;
 mod write;
 
 use std::path::Path;

@@ -1,0 +1,88 @@
+//! Rice coding of integers, as images compressed by tiles have it (FITS standard 4.0, §10.4.1).
+//!
+//! A tile begins with its first pixel as it is. Then follow blocks of differences d between neighbours, mapped to
+//! 2 d for d ≥ 0 and to −2 d − 1 for d < 0. The code of a block says how many low bits f of each mapped difference
+//! follow its upper bits, which are in unary. Two codes stand apart: all differences are 0, or they are as they are.
+
+/// Bits that are not read yet, the highest one of a byte first.
+struct Bits<'a> {
+    bytes: std::slice::Iter<'a, u8>,
+    held: u64,
+    count: u32,
+}
+
+impl Bits<'_> {
+    /// Reads `count` bits, at most 32, as a number; `None` at the end.
+    fn take(&mut self, count: u32) -> Option<u32> {
+        while self.count < count {
+            self.held = self.held << 8 | u64::from(*self.bytes.next()?);
+            self.count += 8;
+        }
+        self.count -= count;
+        Some(((self.held >> self.count) & ((1 << count) - 1)) as u32)
+    }
+
+    /// Counts the zeros up to the next one, which is read as well; `None` at the end.
+    fn zeros(&mut self) -> Option<u32> {
+        let mut count = 0;
+        while self.take(1)? == 0 {
+            count += 1;
+        }
+        Some(count)
+    }
+}
+
+/// Decodes `count` integers of `width` bytes (1, 2 or 4; one byte is unsigned), coded in blocks of `block`, and hands
+/// each to `put`; `None` if the bytes end early or are no such code.
+pub fn decode(packed: &[u8], count: usize, width: u32, block: usize, mut put: impl FnMut(i32)) -> Option<()> {
+    let mut bits = Bits { bytes: packed.iter(), held: 0, count: 0 };
+    // bits of a block's code, and the code of differences that are as they are
+    let (code_bits, verbatim) = match width {
+        1 => (3, 7),
+        2 => (4, 15),
+        _ => (5, 26),
+    };
+    let mut last = bits.take(8 * width)?;
+    let mut left = count;
+    while left > 0 {
+        let code = bits.take(code_bits)?;
+        for _ in 0..left.min(block) {
+            let mapped = match code {
+                0 => 0,
+                code if code < verbatim => {
+                    let upper = bits.zeros()?;
+                    upper.checked_mul(1 << (code - 1))? | bits.take(code - 1)?
+                }
+                code if code == verbatim => bits.take(8 * width)?,
+                _ => return None,
+            };
+            let difference = if mapped & 1 == 0 { mapped >> 1 } else { !(mapped >> 1) };
+            last = last.wrapping_add(difference);
+            put(match width {
+                1 => i32::from(last as u8),
+                2 => i32::from(last as i16),
+                _ => last as i32,
+            });
+        }
+        left -= left.min(block);
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three blocks of two pixels, written by hand: 5, then differences 0, −2; 0, 0; 100, −100 as they are.
+    #[test]
+    fn blocks_of_each_kind() {
+        let code = "00000101 010 10 011 000 111 11001000 11000111";
+        let bits: String = code.replace(' ', "").chars().chain("0".repeat(7).chars()).collect();
+        let bytes: Vec<u8> =
+            (0..bits.len() / 8).map(|k| u8::from_str_radix(&bits[8 * k..8 * k + 8], 2).unwrap()).collect();
+        let mut values = Vec::new();
+        decode(&bytes, 6, 1, 2, |x| values.push(x)).unwrap();
+        assert_eq!(values, [5, 3, 3, 3, 103, 3]);
+        assert!((0..bytes.len()).all(|end| decode(&bytes[..end], 6, 1, 2, |_| ()).is_none()), "cut");
+    }
+}
