@@ -9,12 +9,56 @@ use popfit::{Emulator, Error, ModelFile, OutputFile};
 use super::Failure;
 use super::stdout::line;
 
-/// Networks that a survey's model file names, by arm. They are placeholders until the user has them.
-const DESI: [(&str, &str); 3] = [("b", "desi_b.safetensors"), ("r", "desi_r.safetensors"), ("z", "desi_z.safetensors")];
+/// A survey's model file: its name, what its first line says of the files, its arms, and a setting that may be added to
+/// them.
+struct Survey {
+    name: &'static str,
+    files: &'static str,
+    /// Names of arms and of their networks, which are placeholders until the user has them.
+    arms: &'static [(&'static str, &'static str)],
+    setting: &'static str,
+}
+
+/// All surveys but APOGEE, whose model file differs in more.
+const SURVEYS: [Survey; 5] = [
+    Survey {
+        name: "desi",
+        files: "DESI coadd and spectra files: three arms, fitted together.",
+        arms: &[("b", "desi_b.safetensors"), ("r", "desi_r.safetensors"), ("z", "desi_z.safetensors")],
+        setting: "# line_spread = \"file\"        # in an [[arm]]: use the spectra's own resolution matrices\n",
+    },
+    Survey {
+        name: "sdss",
+        files: "SDSS spec files. Each holds one spectrum; give many of them to one run.",
+        arms: &[("sdss", "sdss.safetensors")],
+        setting: "",
+    },
+    Survey {
+        name: "mwm",
+        files: "SDSS-V mwmStar and mwmVisit files. A spectrum has one arm; `--arms boss` reads BOSS alone.",
+        arms: &[("boss", "boss.safetensors"), ("apogee", "apogee.safetensors")],
+        setting: "",
+    },
+    Survey {
+        name: "lamost",
+        files: "LAMOST spectra of low resolution. Each file holds one; give many of them to one run.",
+        arms: &[("lamost", "lamost.safetensors")],
+        setting: "",
+    },
+    Survey {
+        name: "lamost-mrs",
+        files: "LAMOST spectra of medium resolution: two arms, fitted together.",
+        arms: &[("b", "lamost_b.safetensors"), ("r", "lamost_r.safetensors")],
+        setting: "",
+    },
+];
+
+/// Names of all surveys, as messages list them.
+const NAMES: &str = "desi, sdss, mwm, apogee, lamost, lamost-mrs";
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// A survey (desi, sdss or apogee), or the file of an emulator
+    /// A survey (desi, sdss, mwm, apogee, lamost, lamost-mrs), or the file of an emulator
     #[arg(value_name = "SURVEY|EMULATOR")]
     what: String,
     /// The model file to write
@@ -28,11 +72,11 @@ pub struct Arguments {
 /// Runs `popfit init`: writes a model file for a survey or an emulator's file, and prints what to do next.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let file = OutputFile::create(&arguments.output, arguments.overwrite)?;
-    let text = match arguments.what.as_str() {
-        "desi" => desi(),
-        "sdss" => sdss(),
-        "apogee" => apogee(),
-        path => of_emulator(Path::new(path), &arguments.output)?,
+    let what = arguments.what.as_str();
+    let text = match SURVEYS.iter().find(|survey| survey.name == what) {
+        Some(survey) => of_survey(survey),
+        None if what == "apogee" => apogee(),
+        None => of_emulator(Path::new(what), &arguments.output)?,
     };
     file.write(text)?;
     let output = arguments.output.display();
@@ -71,27 +115,14 @@ const SETTINGS: &str = "\
 # starts = 8                  # instead of as many as compete
 ";
 
-/// Returns the text of a new model file for DESI spectra: three arms, whose networks the user is to name.
-fn desi() -> String {
-    let mut text = String::from("# A model of DESI coadd and spectra files: three arms, fitted together.\n");
-    for (arm, emulator) in DESI {
+/// Returns the text of a new model file for a survey's spectra, whose networks the user is to name.
+fn of_survey(survey: &Survey) -> String {
+    let mut text = format!("# A model of {}\n", survey.files);
+    for (arm, emulator) in survey.arms {
         let _ =
             write!(text, "\n[[arm]]\nname = \"{arm}\"\nemulator = \"{emulator}\"   # yours, relative to this file\n");
     }
-    let arm = "# line_spread = \"file\"        # in an [[arm]]: use the spectra's own resolution matrices\n";
-    [&text, arm, "\n", CONTINUUM, "\n", SPEED, "\n", SETTINGS].concat()
-}
-
-/// Returns the text of a new model file for SDSS spectra.
-fn sdss() -> String {
-    let arm = "\
-# A model of SDSS spec files. Each holds one spectrum; give many of them to one run.
-
-[[arm]]
-name = \"sdss\"
-emulator = \"sdss.safetensors\"   # yours, relative to this file
-";
-    [arm, "\n", CONTINUUM, "\n", SPEED, "\n", SETTINGS].concat()
+    [&text, survey.setting, "\n", CONTINUUM, "\n", SPEED, "\n", SETTINGS].concat()
 }
 
 /// Returns the text of a new model file for APOGEE spectra.
@@ -162,7 +193,7 @@ fn relative(from: &Path, to: &Path) -> PathBuf {
 
 /// Returns the failure for a file that is no emulator: what `popfit init` expects, and what the file is instead.
 fn not_an_emulator(path: &Path, error: Error) -> Failure {
-    let wanted = "popfit init wants desi, sdss or apogee, or the file of an emulator";
+    let wanted = format!("popfit init wants a survey ({NAMES}), or the file of an emulator");
     match open_reader(path) {
         Ok(spectra) => {
             let count = if spectra.len() == 1 { "1 spectrum".into() } else { format!("{} spectra", spectra.len()) };
@@ -182,8 +213,8 @@ fn not_an_emulator(path: &Path, error: Error) -> Failure {
 /// Returns the text of a new model file for the emulator at `path`, with its labels and their training ranges.
 fn of_emulator(path: &Path, output: &Path) -> Result<String, Failure> {
     if !path.exists() {
-        let message = "this is neither a survey (desi, sdss, apogee) nor a file";
-        return Err(Failure::usage(format!("{}: {message}", path.display())));
+        let message = format!("{}: this is neither a survey ({NAMES}) nor a file", path.display());
+        return Err(Failure::usage(message));
     }
     let emulator = Emulator::open(path).map_err(|error| not_an_emulator(path, error))?;
     let shown = toml::Value::String(as_seen_from(output, path).display().to_string());

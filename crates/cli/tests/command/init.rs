@@ -29,10 +29,10 @@ fn is_accepted(folder: &Path, file: &str) {
 fn model_files_are_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let emulator = popfit_testing::root().join("data/emulator.safetensors");
-    for name in ["desi_b", "desi_r", "desi_z", "sdss", "apogee", "mine"] {
+    for name in ["desi_b", "desi_r", "desi_z", "sdss", "apogee", "mine", "boss", "lamost", "lamost_b", "lamost_r"] {
         std::fs::copy(&emulator, folder.path().join(format!("{name}.safetensors"))).unwrap();
     }
-    for what in ["desi", "sdss", "apogee", "mine.safetensors"] {
+    for what in ["desi", "sdss", "mwm", "apogee", "lamost", "lamost-mrs", "mine.safetensors"] {
         let said = succeed(folder.path(), &["init", what, "-o", &format!("{what}.toml")]);
         assert!(said.contains(&format!("wrote {what}.toml")) && said.contains("popfit check"), "{said}");
         is_accepted(folder.path(), &format!("{what}.toml"));
@@ -93,7 +93,9 @@ fn no_file_is_replaced_unasked() {
     let unknown = popfit(folder.path(), &["init", "dessi", "-o", "new.toml"]);
     let said = String::from_utf8_lossy(&unknown.stderr);
     assert!(
-        unknown.status.code() == Some(2) && said.contains("neither a survey (desi, sdss, apogee) nor a file"),
+        unknown.status.code() == Some(2)
+            && said.contains("neither a survey (desi, sdss, mwm, ")
+            && said.contains(") nor a file"),
         "{said}"
     );
     assert!(!folder.path().join("new.toml").exists());
@@ -125,7 +127,8 @@ fn a_file_of_another_kind_is_named() {
     std::fs::write(folder.path().join("notes.txt"), "notes").unwrap();
     std::fs::create_dir(folder.path().join("networks")).unwrap();
     succeed(folder.path(), &["init", "desi", "-o", "desi.toml"]);
-    let wanted = "; popfit init wants desi, sdss or apogee, or the file of an emulator\n";
+    let wanted =
+        "; popfit init wants a survey (desi, sdss, mwm, apogee, lamost, lamost-mrs), or the file of an emulator\n";
     for (given, words) in [
         (spectra.as_str(), "spectra.npz: this is a file of 64 spectra"),
         ("desi.toml", "desi.toml: this is a model file already"),

@@ -173,7 +173,7 @@ fn sound_model_files_are_accepted() {
     }
     let mut texts: Vec<String> = BASES.map(str::to_string).into();
     texts.push(std::fs::read_to_string(root().join("data/model.toml")).unwrap());
-    for what in ["desi", "sdss", "apogee", "emulator.safetensors"] {
+    for what in ["desi", "sdss", "mwm", "apogee", "lamost", "lamost-mrs", "emulator.safetensors"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_popfit"));
         let status = command.current_dir(folder.path()).args(["init", what, "--overwrite"]).output().unwrap().status;
         assert!(status.success(), "{what}");
