@@ -190,6 +190,7 @@ impl Reached {
         }
         Reached { in_range: reached.iter().filter(|on| **on).count(), unreached }
     }
+}
 
 #[cfg(test)]
 mod tests {

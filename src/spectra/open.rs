@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::Path;
 
 use super::batch::Spectra;
-use super::fits::{self, Selection};
+use super::fits::{self, Selection, WAY_OUT};
 use super::npz::NpzReader;
 use super::reader::SpectraReader;
 use crate::error::{Error, Result};
@@ -37,7 +37,10 @@ pub fn open_reader_with(path: impl AsRef<Path>, selection: &Selection) -> Result
             Ok(Box::new(NpzReader::open(path)?))
         }
         start if start == MAGIC || start.starts_with(GZIP) => fits::open(path, selection),
-        _ => Err(Error::format(path, "not a file of spectra that popfit reads (NPZ, FITS, FITS in gzip)")),
+        _ => {
+            let message = "not a file of spectra that popfit reads (NPZ, FITS, FITS in gzip)";
+            Err(Error::format(path, format!("{message}; {WAY_OUT}")))
+        }
     }
 }
 

@@ -34,7 +34,17 @@ pub fn all() -> Vec<Seed> {
         add("spectra_npz", name, npz(&arrays));
         add("spectra_npz", &format!("{name}_file"), [&[0], recipes::npz(&npz(&arrays)).as_slice()].concat());
     }
-    for (name, units) in [("desi", desi()), ("sdss", sdss()), ("apstar", apogee(true)), ("apvisit", apogee(false))] {
+    let surveys = [
+        ("desi", desi()),
+        ("desi_tiles", desi_tiles()),
+        ("sdss", sdss()),
+        ("apstar", apogee(true)),
+        ("apvisit", apogee(false)),
+        ("lamost", lamost()),
+        ("lamost_arms", lamost_arms()),
+        ("mwm", mwm()),
+    ];
+    for (name, units) in surveys {
         let recipe = |mode: u8| [&[mode], units.as_slice()].concat();
         add("fits", name, recipe(1));
         add("fits", &format!("{name}_gz"), recipe(3));
@@ -189,6 +199,44 @@ fn desi() -> Vec<u8> {
         image("B_RESOLUTION", -32, &[2, 3, 3], "", &0.5f32.to_be_bytes()),
     ]
     .concat()
+}
+
+/// A DESI file whose mask is an image compressed by tiles, in Rice's code: a first pixel, and one block without
+/// differences.
+fn desi_tiles() -> Vec<u8> {
+    let cards = "XTENSION= 'BINTABLE'\nBITPIX  = 8\nNAXIS   = 2\nNAXIS1  = 8\nNAXIS2  = 2\nPCOUNT  = 5\nGCOUNT  = 1\nTFIELDS = 1\n\
+        TTYPE1  = 'COMPRESSED_DATA'\nTFORM1  = '1PB(5)'\nZIMAGE  = T\nZBITPIX = 32\nZNAXIS  = 2\nZNAXIS1 = 3\nZNAXIS2 = 2\n\
+        ZCMPTYPE= 'RICE_1'\nEXTNAME = 'B_MASK'";
+    let descriptors = [5i32, 0, 5, 0].map(i32::to_be_bytes).concat();
+    let mask = unit(cards, 21, &[descriptors.as_slice(), &[0; 5]].concat());
+    let whole = desi();
+    let at = (0..whole.len()).find(|&i| whole[i..].starts_with(b"XTENSION= 'IMAGE'\nBITPIX  = 32")).unwrap();
+    [&whole[..at], &mask].concat()
+}
+
+/// Low resolution of LAMOST to DR7: an image of five rows.
+fn lamost() -> Vec<u8> {
+    let cards = "SIMPLE  = T\nBITPIX  = -32\nNAXIS   = 2\nNAXIS1  = 2\nNAXIS2  = 5\nCOEFF0  = 3.6\nCOEFF1  = 0.0001\nOBSID   = 7";
+    let rows = [1.0, 2.0, 1.0, 1.0, 3981.0717, 3981.9885, 0.0, 1.0, 0.0, 1.0f32];
+    unit(cards, 40, &rows.map(f32::to_be_bytes).concat())
+}
+
+/// Medium resolution of LAMOST: two tables, of one row of arrays and of a row per pixel.
+fn lamost_arms() -> Vec<u8> {
+    let row = [1.0, 1.0, 2.0, 2.0, 5000.0, 5001.0f32].map(f32::to_be_bytes).concat();
+    let arrays = [("FLUX", "2E", 8), ("IVAR", "2E", 8), ("WAVELENGTH", "2E", 8)];
+    let pixels = [("FLUX", "E", 4), ("IVAR", "E", 4), ("LOGLAM", "E", 4), ("PIXMASK", "E", 4)];
+    let pixel = [1.0, 2.0, 3.7, 0.0f32].map(f32::to_be_bytes).concat();
+    [primary(), table("COADD_B", 1, &arrays, &row), table("COADD_R", 3, &pixels, &pixel)].concat()
+}
+
+/// SDSS-V: a table of two spectra, and one without rows.
+fn mwm() -> Vec<u8> {
+    let columns =
+        [("SDSS_ID", "K", 8), ("FLUX", "2E", 8), ("IVAR", "2E", 8), ("WAVELENGTH", "2E", 8), ("PIXEL_FLAGS", "2J", 8)];
+    let row = [0.0, 1.0, 1.0, 2.0, 1.0, 1.0, 5000.0, 5001.0, 0.0, 0.0f32].map(f32::to_be_bytes).concat();
+    let none = [("SDSS_ID", "K", 8), ("FLUX", "0E", 0)];
+    [primary(), table("BOSS/APO", 2, &columns, &row), table("APOGEE/LCO", 0, &none, &[])].concat()
 }
 
 fn sdss() -> Vec<u8> {

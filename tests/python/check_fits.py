@@ -67,6 +67,18 @@ def main():
             made[f"type_{dtype}.fits"] = lambda path, dtype=dtype: make_fits.desi_of_type(path, dtype)
         made["apStar.fits"] = lambda path: make_fits.ap_star(path, rng)
         made["apVisit.fits"] = lambda path: make_fits.ap_visit(path, rng)
+        for kind in ("GZIP_1", "GZIP_2", "RICE_1", "NOCOMPRESS"):
+            for dtype in ("u1", "i2", "u2", "i4", "u4"):
+                for tile in (None, (3, 333), (1, 100)):
+                    name = f"{kind}_{dtype}_{tile}.fits"
+                    made[name] = lambda path, a=(kind, dtype, tile): make_fits.desi_compressed(path, rng, *a)
+        made["floats.fits"] = lambda path: make_fits.desi_compressed_floats(path, rng)
+        made["lamost_image.fits"] = lambda path: make_fits.lamost_image(path, rng)
+        made["lamost_table.fits"] = lambda path: make_fits.lamost_table(path, rng)
+        for by_pixel in (False, True):
+            made[f"medium_{by_pixel}.fits"] = lambda path, by=by_pixel: make_fits.lamost_medium(path, rng, by)
+        for rows in ((1, 0, 0, 1), (0, 1, 0, 0), (2, 1, 0, 3)):
+            made[f"mwm_{rows}.fits"] = lambda path, rows=rows: make_fits.mwm(path, rng, rows, max(rows) > 1)
         for file, make in made.items():
             path = folder / file
             expected = make(path)
@@ -75,6 +87,9 @@ def main():
             packed.write_bytes(gzip.compress(path.read_bytes()))
             check_reading(example, packed, expected)
         print(f"{2 * len(made)} files read as astropy wrote them")
+        make_fits.aspcap_star(folder / "aspcapStar.fits", rng)
+        refused = subprocess.run([example, folder / "aspcapStar.fits"], capture_output=True, text=True)
+        assert refused.returncode != 0 and "aspcapStar (" in refused.stderr, refused
         check_tables.check_writing(program, folder)
 
 

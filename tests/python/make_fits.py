@@ -95,12 +95,144 @@ def desi(path, rng, air=False):
 def desi_of_type(path, dtype):
     """One arm whose images are of one type."""
     flux = np.arange(24).reshape(3, 8).astype(dtype)
-    table = fits.BinTableHDU.from_columns([fits.Column("TARGETID", "K", array=[1, 2, 3])], name="FIBERMAP")
-    wave = np.linspace(5000, 5010, 8)
-    images = [("B_WAVELENGTH", wave), ("B_FLUX", flux), ("B_IVAR", flux), ("B_MASK", flux)]
-    fits.HDUList([fits.PrimaryHDU(), table] + [fits.ImageHDU(v, name=k) for k, v in images]).writeto(path)
-    arms = [arm("b", wave, flux, flux, flux != 0)]
-    return {"length": 3, "ids": [1, 2, 3], "rows": [0, 1, 2], "arms": arms, "notes": 0}
+    mask = flux.astype("i4") if flux.dtype.kind == "f" else flux
+    return desi_of_images(path, fits.ImageHDU(flux, name="B_FLUX"), fits.ImageHDU(mask, name="B_MASK"))
+
+
+def desi_of_images(path, flux_hdu, mask):
+    """One arm with these HDUs of its flux, which is its ivar, too, and of its mask."""
+    flux = np.array(flux_hdu.data)
+    n, pixels = flux.shape
+    table = fits.BinTableHDU.from_columns([fits.Column("TARGETID", "K", array=np.arange(n))], name="FIBERMAP")
+    wave = np.linspace(5000, 5010, pixels)
+    images = [fits.ImageHDU(wave, name="B_WAVELENGTH"), flux_hdu, fits.ImageHDU(flux, name="B_IVAR"), mask]
+    bad = np.array(mask.data) != 0
+    fits.HDUList([fits.PrimaryHDU(), table] + images).writeto(path)
+    arms = [arm("b", wave, flux, flux, bad)]
+    ids = list(range(n))
+    return {"length": n, "ids": ids, "rows": ids, "arms": arms, "notes": 0}
+
+
+def desi_compressed(path, rng, kind, dtype, tile):
+    """An arm whose flux and mask are compressed integers: bits, and noise that Rice's code takes in all its ways."""
+    n, pixels = 7, 333
+    info = np.iinfo(dtype)
+    mask = np.zeros((n, pixels), dtype)
+    mask[1] = rng.random(pixels) < 0.1
+    mask[2] = rng.integers(info.min, info.max, pixels, dtype)  # differences as they are
+    mask[3] = rng.integers(0, 40, pixels)
+    mask[4, 100:120] = info.max
+    mask[5] = np.cumsum(rng.random(pixels) < 0.05)
+    flux, bad = (
+        fits.CompImageHDU(mask, name=name, compression_type=kind, tile_shape=tile) for name in ("B_FLUX", "B_MASK")
+    )
+    return desi_of_images(path, flux, bad)
+
+
+def desi_compressed_floats(path, rng):
+    """An arm whose flux is compressed without loss."""
+    flux = rng.normal(size=(3, 50)).astype("f4")
+    packed = fits.CompImageHDU(flux, name="B_FLUX", compression_type="GZIP_2", quantize_level=0.0)
+    return desi_of_images(path, packed, fits.ImageHDU(np.zeros((3, 50), "i4"), name="B_MASK"))
+
+
+def lamost_arrays(rng, pixels, start):
+    wave = (10 ** (start + 1e-4 * np.arange(pixels))).astype("f4")
+    mask = rng.choice(np.array([0, 0, 4, 32], "i4"), size=pixels)
+    return wave, rng.normal(size=pixels).astype("f4"), rng.random(pixels).astype("f4"), mask
+
+
+def lamost_image(path, rng):
+    """Low resolution to DR7: five rows."""
+    wave, flux, ivar, mask = lamost_arrays(rng, 60, 3.5682)
+    header = {"COEFF0": 3.5682, "COEFF1": 1e-4, "OBSID": 101001, "TELESCOP": "LAMOST", "VACUUM": True}
+    rows = np.array([flux, ivar, wave, mask, mask + 1]).astype("f4")
+    fits.PrimaryHDU(rows, fits.Header(header)).writeto(path)
+    arms = [arm("", wave, flux[None], ivar[None], mask[None] != 0)]
+    return {"length": 1, "ids": ["101001"], "rows": [0], "arms": arms, "notes": 0}
+
+
+def lamost_table(path, rng):
+    """Low resolution from DR8 on: one row of arrays."""
+    wave, flux, ivar, mask = lamost_arrays(rng, 60, 3.5682)
+    columns = {"FLUX": flux, "IVAR": ivar, "WAVELENGTH": wave, "ANDMASK": mask, "ORMASK": mask + 1}
+    table = fits.BinTableHDU.from_columns(
+        [fits.Column(k, "60E", array=v[None].astype("f4")) for k, v in columns.items()], name="COADD"
+    )
+    primary = fits.PrimaryHDU(header=fits.Header({"OBSID": 101001, "TELESCOP": "LAMOST"}))
+    fits.HDUList([primary, table]).writeto(path)
+    arms = [arm("", wave, flux[None], ivar[None], mask[None] != 0)]
+    return {"length": 1, "ids": ["101001"], "rows": [0], "arms": arms, "notes": 0}
+
+
+def lamost_medium(path, rng, by_pixel):
+    """Medium resolution: a row per pixel (to DR7) or one row of arrays; and an exposure, which is not read."""
+    hdus = [fits.PrimaryHDU(header=fits.Header({"OBSID": 602905123, "TELESCOP": "LAMOST"}))]
+    arms = []
+    for name, start, pixels in (("COADD_B", 3.694, 50), ("COADD_R", 3.799, 70), ("B-84420148", 3.694, 50)):
+        wave, flux, ivar, mask = lamost_arrays(rng, pixels, start)
+        if by_pixel:
+            loglam = np.log10(wave.astype("f8"))
+            wave = 10**loglam
+            columns = [("FLUX", "E", flux), ("IVAR", "E", ivar), ("LOGLAM", "D", loglam), ("ORMASK", "J", mask)]
+        else:
+            columns = [("FLUX", "E", flux), ("IVAR", "E", ivar), ("WAVELENGTH", "E", wave), ("PIXMASK", "J", mask)]
+            columns = [(k, f"{pixels}{f}", v[None]) for k, f, v in columns]
+        hdus.append(fits.BinTableHDU.from_columns([fits.Column(k, f, array=v) for k, f, v in columns], name=name))
+        arms.append(arm(name[-1].lower(), wave, flux[None], ivar[None], mask[None] != 0))
+    fits.HDUList(hdus).writeto(path)
+    return {"length": 1, "ids": ["602905123"], "rows": [0], "arms": arms[:2], "notes": 0}
+
+
+def mwm(path, rng, rows, is_visit):
+    """SDSS-V: the tables of two instruments at two observatories; arrays of f32, as astra writes them."""
+    hdus = [fits.PrimaryHDU(header=fits.Header({"SDSS_ID": 79411112}))]
+    # the grid, the pixels, and the bits that are bad
+    instruments = {
+        "BOSS": (3.5523, 1e-4, 46, 2**18 | 2**22 | 2**23 | 2**24 | 2**28),
+        "APOGEE": (4.179, 6e-6, 85, PIXMASK_BAD),
+    }
+    parts, ids = {name: [] for name in instruments}, []
+    for count, (name, site) in zip(rows, (("BOSS", "APO"), ("BOSS", "LCO"), ("APOGEE", "APO"), ("APOGEE", "LCO"))):
+        start, step, pixels, bad = instruments[name]
+        size = (count, pixels if count else 0)
+        flux, ivar = rng.normal(size=size).astype("f4"), rng.random(size).astype("f4")
+        flags = rng.choice(np.array([0, 1, 2**8, 2**12, 2**14, 2**18, 2**23, 2**25], "i8"), size=size)
+        columns = [("sdss_id", "K", np.full(count, 79411112)), ("telescope", "6A", np.full(count, "apo25m"))]
+        columns += [("mjd", "J", np.arange(count))] if is_visit else []
+        columns += [(k, f"{size[1]}E", v) for k, v in (("flux", flux), ("ivar", ivar), ("pixel_flags", flags))]
+        if not is_visit:
+            wave = np.tile(10 ** (start + step * np.arange(size[1])), (count, 1))
+            columns.append(("wavelength", f"{size[1]}E", wave.astype("f4")))
+        cards = {"CRVAL": start, "CDELT": step, "CTYPE": "LOG-LINEAR", "CUNIT": "Angstrom (Vacuum)", "CRPIX": 1}
+        table = fits.BinTableHDU.from_columns(
+            [fits.Column(k, f, array=v) for k, f, v in columns], fits.Header(cards), name=f"{name}/{site}"
+        )
+        table.add_checksum()
+        hdus.append(table)
+        ids += [f"79411112/{name}/{site}" + (f"/visit{k + 1}" if is_visit else "") for k in range(count)]
+        parts[name].append((flux, ivar, flags & bad != 0))
+    fits.HDUList(hdus).writeto(path)
+    arms = []
+    for name, all_parts in parts.items():
+        start, step, pixels, _ = instruments[name]
+        own = [part for part in all_parts if part[0].size]
+        lengths = (sum(rows[:2]), sum(rows[2:]))
+        # rows of the other instrument: no flux, no weight, all masked
+        pad = [(0, lengths[1]), (0, 0)] if name == "BOSS" else [(lengths[0], 0), (0, 0)]
+        whole = [np.concatenate([part[k] for part in own]) for k in range(3)] if own else None
+        if whole:
+            flux, ivar, bad = (np.pad(x, pad, constant_values=fill) for x, fill in zip(whole, (0, 0, True)))
+            arms.append(arm(name.lower(), 10 ** (start + step * np.arange(pixels)), flux, ivar, bad))
+    count = sum(rows)
+    return {"length": count, "ids": ids, "rows": list(range(count)), "arms": arms, "notes": 0}
+
+
+def aspcap_star(path, rng):
+    """Normalised flux, errors, and the best fit where an apStar has its mask."""
+    header = fits.Header({"CRVAL1": 4.179, "CDELT1": 6e-6, "CRPIX1": 1.0, "CTYPE1": "LOG-LINEAR"})
+    images = [fits.ImageHDU(rng.random(40).astype("f4"), header) for _ in range(3)]
+    fits.HDUList([fits.PrimaryHDU()] + images).writeto(path)
 
 
 def sdss(path, rng, air=False):

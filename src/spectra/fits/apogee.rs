@@ -6,10 +6,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::Format;
-use super::medium::is_air;
+use super::medium::{is_air, is_other_unit, refuse_other_units};
 use super::single::{Single, stem};
 use crate::error::Result;
+use crate::io::fits::cards::Header;
 use crate::io::fits::hdu::{Fits, Kind};
+use crate::io::fits::image::Image;
 use crate::spectra::arm::check_grid;
 use crate::spectra::{ArmSpectra, Ids, Spectra, SpectraReader, Wavelength, air};
 use crate::values::Values;
@@ -23,13 +25,13 @@ const CHIPS: usize = 3;
 const SORTED: usize = 80;
 /// Bits of APOGEE_PIXMASK that make a pixel useless: BADPIX, CRPIX, SATPIX, UNFIXABLE, BADDARK, BADFLAT, BADERR, NOSKY
 /// (0 to 7), SIG_SKYLINE (12), NOT_ENOUGH_PSF (14).
-const BAD: i64 = 0xff | 1 << 12 | 1 << 14;
+pub(super) const BAD: i64 = 0xff | 1 << 12 | 1 << 14;
 
 /// apStar files: the spectra of a star on one grid, uniform in log₁₀ λ.
 pub(super) const STAR: Format = Format {
     name: "an APOGEE apStar",
     selects_rows: false,
-    matches: |fits| has_images(fits, FLUX) && is_log_uniform(fits),
+    matches: |fits| has_images(fits, MASK) && has_mask(fits) && is_log_uniform(fits),
     open: |fits, _| Ok(Box::new(StarReader::open(fits)?)),
 };
 
@@ -37,7 +39,10 @@ pub(super) const STAR: Format = Format {
 pub(super) const VISIT: Format = Format {
     name: "an APOGEE apVisit",
     selects_rows: false,
-    matches: |fits| has_images(fits, WAVELENGTH) && shape(fits, FLUX).is_some_and(|flux| flux.first() == Some(&CHIPS)),
+    matches: |fits| {
+        let is_three_chips = shape(fits, FLUX).is_some_and(|flux| flux.len() == 2 && flux.first() == Some(&CHIPS));
+        has_images(fits, WAVELENGTH) && has_mask(fits) && is_three_chips && !is_log_uniform(fits)
+    },
     open: |fits, _| Ok(Box::new(open_visit(fits)?)),
 };
 
@@ -55,10 +60,32 @@ fn has_images(fits: &Fits, other: usize) -> bool {
     flux.is_some() && [ERROR, MASK, other].iter().all(|index| shape(fits, *index) == flux)
 }
 
+/// Returns whether HDU 3 is an image of integers, as bits of a mask are.
+fn has_mask(fits: &Fits) -> bool {
+    fits.image(MASK).is_ok_and(Image::is_integer)
+}
+
+/// Returns whether a file is an aspcapStar, which has the best fit where an apStar has its mask.
+pub(super) fn is_aspcap_star(fits: &Fits) -> bool {
+    has_images(fits, MASK) && !has_mask(fits) && is_log_uniform(fits)
+}
+
 /// Returns whether the header of the flux has a wavelength grid that is uniform in log₁₀ λ.
 fn is_log_uniform(fits: &Fits) -> bool {
-    let Ok(header) = fits.header(FLUX) else { return false };
-    header.float("CRVAL1").is_some() && header.float("CDELT1").is_some_and(|step| step > 0.0 && step < 0.01)
+    fits.header(FLUX).is_ok_and(has_log_grid)
+}
+
+/// Returns whether a header has a wavelength grid that is uniform in log₁₀ λ, λ from 100 Å to 100 μm, by CTYPE1 or by
+/// DC-FLAG, which IRAF writes. A grid that is uniform in λ, in Å, has a first value that is none of log₁₀ λ.
+pub(super) fn has_log_grid(header: &Header) -> bool {
+    let is_log = header.text("CTYPE1").is_none_or(|kind| kind.to_uppercase().contains("LOG"));
+    let is_log = is_log || header.integer("DC-FLAG") == Some(1);
+    let (start, step) = (header.float("CRVAL1"), header.float("CDELT1"));
+    let is_in_angstrom = !header.text("CUNIT1").is_some_and(is_other_unit);
+    is_log
+        && is_in_angstrom
+        && start.is_some_and(|x| (2.0..6.0).contains(&x))
+        && step.is_some_and(|x| x > 0.0 && x < 0.01)
 }
 
 /// Yields an apStar's rows: the combined spectrum, the one combined with global weights, the visits.
@@ -80,8 +107,9 @@ impl StarReader {
             [length, pixels] => (length, pixels),
             _ => return Err(fits.mismatch(FLUX, "not an image of (spectra, pixels)")),
         };
-        if pixels == 0 {
-            return Err(fits.fault(FLUX, "has no pixels"));
+        // without a spectrum there are no data that bound the pixels
+        if pixels == 0 || length == 0 {
+            return Err(fits.fault(FLUX, format!("has {length} spectra of {pixels} pixels")));
         }
         fits.take(pixels, 2 * size_of::<f64>())?;
         fits.keep();
@@ -161,6 +189,7 @@ fn open_visit(mut fits: Fits) -> Result<Single> {
     let (flux, ivar, mask) = arrays(&mut fits, 0, pixels)?;
     let mut wavelength = Vec::new();
     fits.numbers(WAVELENGTH, 0, pixels, &mut wavelength, |x| x)?;
+    refuse_other_units(&fits, WAVELENGTH, fits.header(WAVELENGTH)?.text("BUNIT"))?;
     let air = is_air(&fits, &[0, FLUX, WAVELENGTH]);
     if air {
         wavelength.iter_mut().for_each(|w| *w = air::to_vacuum(*w));

@@ -8,7 +8,7 @@ use super::desi_arm::Arm;
 use super::{Format, Selection};
 use crate::error::{Error, Result};
 use crate::io::fits::columns::TableColumns;
-use crate::io::fits::hdu::Fits;
+use crate::io::fits::hdu::{Fits, Hdu, Kind};
 use crate::spectra::{Column, ColumnValues, Ids, Spectra, SpectraReader};
 
 /// Spectra whose signal is looked at in one go.
@@ -36,10 +36,14 @@ pub(super) const FORMAT: Format = Format {
 };
 
 impl DesiReader {
-    /// Returns whether a file has DESI's layout: an HDU FIBERMAP and one whose name ends in `_FLUX`.
+    /// Returns whether a file has DESI's layout: a table FIBERMAP with TARGETIDs, and images with names in `_FLUX`.
     pub fn matches(fits: &Fits) -> bool {
-        let has = |name: &str| fits.hdus.iter().any(|hdu| hdu.name == name);
-        has("FIBERMAP") && fits.hdus.iter().any(|hdu| hdu.name.ends_with("_FLUX"))
+        let is_fibermap = |hdu: &Hdu| match &hdu.kind {
+            Kind::Table(table) => hdu.name == "FIBERMAP" && table.column("TARGETID").is_some(),
+            _ => false,
+        };
+        let is_flux = |hdu: &Hdu| matches!(hdu.kind, Kind::Image(_)) && hdu.name.ends_with("_FLUX");
+        fits.hdus.iter().any(is_fibermap) && fits.hdus.iter().any(is_flux)
     }
 
     /// Opens a DESI file: its selected arms, the tables FIBERMAP and SCORES, and the rows that the selection keeps.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::medium::is_air;
+use super::medium::{is_air, refuse_other_units};
 use crate::error::{Error, Result};
 use crate::io::fits::hdu::Fits;
 use crate::spectra::arm::check_grid;
@@ -43,7 +43,12 @@ impl Arm {
         fits.expect_shape(ivar, &[length, pixels])?;
         let mask = place(fits, "MASK")?;
         match mask {
-            Some(mask) => fits.expect_shape(mask, &[length, pixels])?,
+            Some(mask) => {
+                fits.expect_shape(mask, &[length, pixels])?;
+                if !fits.image(mask)?.is_integer() {
+                    return Err(fits.fault(mask, "is of floats, not of integers with bits"));
+                }
+            }
             None => {
                 notes.push(format!("{}: no HDU {upper}_MASK: no pixel is masked but by its ivar", fits.path.display()))
             }
@@ -61,6 +66,7 @@ impl Arm {
         };
         let wavelength = required(fits, "WAVELENGTH")?;
         fits.expect_shape(wavelength, &[pixels])?;
+        refuse_other_units(fits, wavelength, fits.header(wavelength)?.text("BUNIT"))?;
         let mut grid = Vec::new();
         fits.numbers(wavelength, 0, pixels, &mut grid, |x| x)?;
         if is_air(fits, &[wavelength]) {

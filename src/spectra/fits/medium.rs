@@ -1,6 +1,39 @@
-//! The medium of a file's wavelengths.
+//! The medium and the unit of a file's wavelengths.
 
+use crate::error::Result;
 use crate::io::fits::hdu::Fits;
+
+/// Units of wavelength, frequency and energy other than Å, in lower case.
+const OTHER_UNITS: [&str; 15] = [
+    "nm",
+    "nanometer",
+    "nanometers",
+    "um",
+    "micron",
+    "microns",
+    "micrometer",
+    "micrometers",
+    "m",
+    "meter",
+    "meters",
+    "hz",
+    "ghz",
+    "ev",
+    "kev",
+];
+
+/// Returns whether a unit is known and not Å.
+pub(super) fn is_other_unit(unit: &str) -> bool {
+    OTHER_UNITS.contains(&unit.trim().to_lowercase().as_str())
+}
+
+/// Fails if a unit that a header gives for wavelengths, such as TUNIT or BUNIT, is known and not Å.
+pub(super) fn refuse_other_units(fits: &Fits, index: usize, unit: Option<&str>) -> Result<()> {
+    match unit.filter(|unit| is_other_unit(unit)) {
+        Some(unit) => Err(fits.fault(index, format!("its wavelengths are in {}, not in Å", unit.trim()))),
+        None => Ok(()),
+    }
+}
 
 /// Returns whether the header of one of these units says that wavelengths are in air: `AIRORVAC = 'air'`, `VACUUM = F`,
 /// or an axis of type `AWAV`.

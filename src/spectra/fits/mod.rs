@@ -1,4 +1,5 @@
-//! Spectra in FITS files: DESI coadds, SDSS spec files, APOGEE's apStar and apVisit.
+//! Spectra in FITS files: DESI coadds, SDSS spec files, APOGEE's apStar and apVisit, LAMOST's spectra, SDSS-V's mwmStar
+//! and mwmVisit.
 //!
 //! `io/fits` reads FITS itself. What is here knows the layouts of the surveys.
 
@@ -7,17 +8,21 @@
 mod apogee;
 mod desi;
 mod desi_arm;
+mod lamost;
 mod medium;
+mod mwm;
 mod sdss;
 mod select;
 mod single;
+mod unknown;
 
 use std::path::Path;
 
 use super::reader::SpectraReader;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::io::fits::hdu::Fits;
 pub use select::Selection;
+pub(super) use unknown::WAY_OUT;
 
 /// A survey's layout of FITS files. A new one is a file here, its module and its line in [`FORMATS`].
 struct Format {
@@ -25,25 +30,31 @@ struct Format {
     name: &'static str,
     /// Spectra can be selected from such files. The message of [`Selection::refuse_rows`] names them.
     selects_rows: bool,
-    /// Returns whether a file has this layout.
+    /// Returns whether a file has all that makes this layout and no other: HDUs, columns, types and keywords of a grid.
     matches: fn(&Fits) -> bool,
     /// Opens a file of this layout.
     open: fn(Fits, &Selection) -> Result<Box<dyn SpectraReader>>,
 }
 
-/// All layouts, in the order in which they are tried.
-const FORMATS: &[Format] = &[desi::FORMAT, sdss::FORMAT, apogee::STAR, apogee::VISIT];
+/// All layouts. A file that has two of them is refused.
+const FORMATS: &[Format] = &[
+    desi::FORMAT,
+    sdss::FORMAT,
+    apogee::STAR,
+    apogee::VISIT,
+    lamost::IMAGE,
+    lamost::TABLE,
+    lamost::MEDIUM,
+    mwm::FORMAT,
+];
 
 /// Opens a file of spectra (FITS, gzipped or not) of one of the known layouts, told apart by its HDUs.
 pub(super) fn open(path: &Path, selection: &Selection) -> Result<Box<dyn SpectraReader>> {
     let fits = Fits::open(path)?;
-    let Some(format) = FORMATS.iter().find(|format| (format.matches)(&fits)) else {
-        let names: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
-        let hdus: Vec<String> = fits.hdus.iter().map(|hdu| hdu.label()).collect();
-        return Err(Error::format(path, format!("not {}; it has {}", names.join(" or "), hdus.join(", "))));
-    };
+    let found: Vec<&Format> = FORMATS.iter().filter(|format| (format.matches)(&fits)).collect();
+    let &[format] = found.as_slice() else { return Err(unknown::refuse(&fits, &found)) };
     if !format.selects_rows {
         selection.refuse_rows(path)?;
     }
-    (format.open)(fits, selection)
+    (format.open)(fits, selection).map_err(|error| unknown::explain(error, format))
 }

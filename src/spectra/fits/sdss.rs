@@ -6,12 +6,13 @@ use super::single::{self, Single};
 use crate::error::{Error, Result};
 use crate::io::fits::columns::TableColumns;
 use crate::io::fits::hdu::{Fits, Kind};
+use crate::io::fits::table::TableColumn;
 use crate::spectra::{ArmSpectra, ColumnValues, Ids, Spectra, Wavelength, air};
 
 /// Bytes that a pixel takes beside its cells: as f64, and what is handed out.
 const PIXEL: usize = 80;
 
-/// SDSS' `spec` files: a table with the columns flux, loglam and ivar.
+/// SDSS' `spec` files: a table COADD, or one without a name, with the columns flux, loglam and ivar, a pixel per row.
 pub(super) const FORMAT: Format = Format {
     name: "an SDSS spec (COADD)",
     selects_rows: false,
@@ -19,11 +20,16 @@ pub(super) const FORMAT: Format = Format {
     open: |fits, _| Ok(Box::new(open(fits)?)),
 };
 
-/// Returns the position of the first table with the columns flux, loglam and ivar; `None` if there is none.
+/// Returns the position of the first table COADD, or without a name, with the numbers flux, loglam and ivar and, if
+/// there are any, bits in integers; `None` if there is none.
 fn coadd(fits: &Fits) -> Option<usize> {
     fits.hdus.iter().position(|hdu| {
         let Kind::Table(table) = &hdu.kind else { return false };
-        ["flux", "loglam", "ivar"].iter().all(|name| table.column(name).is_some())
+        let is_number = |column: &TableColumn| column.is_numeric() && column.is_single();
+        let is_named = matches!(hdu.name.as_str(), "COADD" | "");
+        is_named
+            && ["flux", "loglam", "ivar"].iter().all(|name| table.column(name).is_some_and(is_number))
+            && table.column("and_mask").is_none_or(TableColumn::is_integer)
     })
 }
 

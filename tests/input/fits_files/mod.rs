@@ -2,6 +2,7 @@
 //! array.
 
 mod hostile;
+mod layouts;
 mod read;
 mod tiles;
 mod write;

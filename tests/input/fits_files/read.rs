@@ -73,7 +73,15 @@ fn a_file_of_no_known_layout_is_told_all_that_are() {
     let path = popfit_testing::file(folder.path(), "x.fits", &other.0);
     for selection in [Selection::default(), Selection::default().objtype("TGT")] {
         let said = open_reader_with(&path, &selection).map(|reader| reader.len()).unwrap_err().to_string();
-        let all = ["a DESI coadd", "an SDSS spec", "an APOGEE apStar or an APOGEE apVisit; it has"];
+        let all = [
+            "it has HDU 0, HDU 1: an image of [5]",
+            "a DESI coadd",
+            "an SDSS spec",
+            "an APOGEE apStar, an APOGEE apVisit",
+            "a LAMOST spectrum of medium resolution",
+            "an SDSS-V mwmStar",
+            "np.savez(",
+        ];
         assert!(all.iter().all(|layout| said.contains(layout)), "{said}");
     }
 }
