@@ -12,6 +12,7 @@ mod native;
 #[cfg(feature = "files")]
 mod payne;
 mod unique;
+mod unit;
 mod write;
 
 use sha2::{Digest, Sha256};

@@ -279,9 +279,12 @@ impl SpectralModelBuilder {
             let source = labels.source(label, parameters)?;
             inputs.push(LabelInput { source, transform: label.transform, mean: label.mean, std: label.std });
         }
+        let (emulator, unit) = arm.emulator.in_own_unit();
         Ok(ModelArm {
             name: name.clone(),
-            emulator: arm.emulator.clone(),
+            given: arm.emulator.clone(),
+            emulator,
+            unit,
             grid,
             range: arm.range,
             interpolation: arm.interpolation,

@@ -60,7 +60,11 @@ pub struct SpectralModel {
 #[derive(Clone, Debug)]
 pub(crate) struct ModelArm {
     pub name: String,
+    /// The network as the user gave it.
+    pub given: Arc<Emulator>,
+    /// The same with templates of about 1, which are those of `given` in `unit`.
     pub emulator: Arc<Emulator>,
+    pub unit: f64,
     pub grid: TemplateGrid,
     pub range: Option<(f64, f64)>,
     pub interpolation: Interpolation,
@@ -158,7 +162,7 @@ impl SpectralModel {
 
     /// Returns the name and the emulator of each arm.
     pub fn arms(&self) -> impl Iterator<Item = (&str, &Emulator)> {
-        self.arms.iter().map(|arm| (arm.name.as_str(), arm.emulator.as_ref()))
+        self.arms.iter().map(|arm| (arm.name.as_str(), arm.given.as_ref()))
     }
 
     /// Returns the name, the emulator's source (path or given name) and its SHA-256 of each arm.

@@ -34,7 +34,7 @@ pub struct PreparedArm {
     pub rank: usize,
     /// (diagonals, padded) The spectrum's resolution matrix; empty where the model asks for none.
     pub resolution: Arc<Vec<f32>>,
-    /// Mean √ivar; 1 without a continuum, which could not take it up.
+    /// Mean √ivar; without a continuum, which could take it up, 1 over the template's unit.
     pub scale: f64,
     /// (terms) Of the basis: the continuum fitted without the model's lines.
     pub continuum: Vec<f32>,
@@ -218,7 +218,7 @@ fn prepare_arm(
         basis: Arc::default(),
         rank: 0,
         resolution: resolution(arm, raw, sampling, ivar)?.into(),
-        scale: 1.0,
+        scale: arm.unit.recip(),
         continuum: vec![0.0; terms],
         unreached,
     };
@@ -238,6 +238,8 @@ fn prepare_arm(
         return Ok(out);
     }
     prepared.marginal_constant += set_basis(arm, raw, sampling, &mut out)?;
+    // C has two factors of the template for each term
+    prepared.marginal_constant += 2.0 * out.rank as f64 * arm.unit.ln();
     prepared.rank += out.rank;
     Ok(out)
 }

@@ -24,3 +24,4 @@ mod small_files;
 mod stages;
 mod synb;
 mod synb_rotation;
+mod units;

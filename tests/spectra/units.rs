@@ -1,0 +1,104 @@
+//! Networks of any unit: a fit of data and templates in another unit has the same bits, and pictures have the data's.
+
+use popfit::emulator::{Activation, EmulatorLayers, Label, Layer};
+use popfit::{Arm, Continuum, Emulator, FitRow, Spectra, SpectralFitter, SpectralModel};
+use popfit_testing::fits::{devices, fitter};
+use popfit_testing::random::Random;
+use popfit_testing::tiny::{PIXELS, wavelength};
+
+const HIDDEN: usize = 8;
+/// S/N per pixel.
+const RATIO: f64 = 60.0;
+
+/// A network of two labels whose templates are about `unit`, which is a power of two.
+fn network(unit: f64, output: Activation) -> Emulator {
+    let mut random = Random(5);
+    let mut list = |count, size: f64, factor: f64| -> Vec<f32> {
+        (0..count).map(|_| (random.around(size) * factor) as f32).collect()
+    };
+    let hidden = Layer::new(list(2 * HIDDEN, 2.0, 1.0), list(HIDDEN, 0.5, 1.0));
+    let (factor, summand) = if output == Activation::Identity { (unit, unit) } else { (1.0, unit.ln()) };
+    let pixels = Layer::new(list(HIDDEN * PIXELS, 0.2, factor), vec![summand as f32; PIXELS]);
+    let labels = vec![Label::new("a", "", 0.0..=1.0), Label::new("b", "", -1.0..=1.0)];
+    let layers = EmulatorLayers::new(labels, Activation::Tanh, vec![hidden, pixels]).output(output);
+    Emulator::from_layers(layers.wavelength(wavelength())).unwrap()
+}
+
+/// Spectra of the network in this unit, with the same noise in every unit.
+fn spectra(unit: f64) -> Spectra<'static> {
+    let mut random = Random(9);
+    let labels = [0.3, 0.2, 0.7, -0.5, 0.5, 0.6];
+    let clean = network(1.0, Activation::Identity).templates(&labels);
+    let flux = clean.iter().map(|x| unit * (f64::from(*x) + random.around(1.7 / RATIO))).collect::<Vec<f64>>();
+    let ivar = vec![(RATIO / unit).powi(2); flux.len()];
+    Spectra::from_arrays(wavelength(), flux, ivar, None, None).unwrap()
+}
+
+fn model(unit: f64, output: Activation, continuum: Continuum) -> SpectralModel {
+    let arm = Arm::new("", network(unit, output)).continuum(continuum);
+    SpectralModel::builder().add_arm(arm).velocity(-100.0..=100.0).marginalise(true).build().unwrap()
+}
+
+fn fit(fitter: &SpectralFitter, spectra: &Spectra) -> Vec<FitRow> {
+    fitter.fit(spectra).unwrap().to_rows()
+}
+
+#[test]
+fn fits_in_another_unit_have_the_same_bits() {
+    for device in devices() {
+        for continuum in [Continuum::chebyshev(3), Continuum::none()] {
+            let of = |power: i32| {
+                let unit = f64::from(power).exp2();
+                let fitter = fitter(model(unit, Activation::Identity, continuum), &device);
+                (fit(&fitter, &spectra(unit)), fitter)
+            };
+            let (one, _) = of(0);
+            assert!(one.iter().all(|row| row.status.is_success() && row.chi2 < 2.0 * PIXELS as f64), "{one:?}");
+            for power in [-100, -73, 66, 100] {
+                let (other, fitter) = of(power);
+                let unit = f64::from(power).exp2();
+                for (a, b) in one.iter().zip(&other) {
+                    let what = format!("2^{power}, {continuum:?}, {}", fitter.device_name());
+                    assert_eq!(
+                        (&a.parameters, &a.errors, a.chi2, a.flags),
+                        (&b.parameters, &b.errors, b.chi2, b.flags),
+                        "{what}"
+                    );
+                    // − Σ ln ivar is in the unit of the data; the templates' in ln det C balances that of ivar
+                    let expected = a.objective + 2.0 * PIXELS as f64 * unit.ln();
+                    assert!((b.objective - expected).abs() < 1e-9 * expected.abs(), "{what}: {b:?} {expected}");
+                }
+                let shown = fitter.model_spectrum(&spectra(unit), &other[1]).unwrap();
+                let far = |j: usize| (shown[0].model[j] - shown[0].flux[j]).abs() * RATIO / unit;
+                assert!((0..PIXELS).all(|j| far(j) < 5.0), "{shown:?}");
+                assert!((shown[0].chi2 / other[1].chi2 - 1.0).abs() < 1e-4);
+            }
+        }
+    }
+}
+
+/// A network of ln flux loses the digits of ln(unit), and no more.
+#[test]
+fn networks_of_logarithms_have_any_unit() {
+    let of = |power: i32| {
+        let unit = f64::from(power).exp2();
+        let model = model(unit, Activation::Exp { clip: 300.0 }, Continuum::none());
+        fit(&fitter(model, &popfit::Device::cpu()), &spectra(unit))
+    };
+    let one = of(0);
+    for power in [-100, -60, 60, 100] {
+        for (a, b) in one.iter().zip(&of(power)) {
+            assert!(popfit_testing::fits::offset(a, &b.parameters, &b.errors) < 0.01, "2^{power}: {a:?} {b:?}");
+        }
+    }
+}
+
+/// What a model is asked for is the network that it was given.
+#[test]
+fn a_model_shows_the_given_network() {
+    let given = network(1e-22, Activation::Identity);
+    let model = SpectralModel::builder().arm("", given.clone()).build().unwrap();
+    let (_, shown) = model.arms().next().unwrap();
+    assert_eq!(*shown, given);
+    assert_eq!(shown.templates(&[0.5, 0.0]), given.templates(&[0.5, 0.0]));
+}
