@@ -1,7 +1,8 @@
 //! Flags of a fit, the bits of [`FitRow::flags`](crate::FitRow::flags).
 //!
 //! The list below is the only place in which flags are defined: the constants, [`Flags::DESCRIPTIONS`], the report, the
-//! tables' key `popfit.flags` and (by a test) `docs/src/results.md` follow from it. A new flag is a new line.
+//! tables' key `popfit.flags` and (by tests) `docs/src/results.md` and `flags.md` follow from it. A new flag is a new
+//! line and a section of `flags.md`.
 
 use std::fmt;
 
@@ -17,11 +18,13 @@ pub struct FlagDescription {
     pub label: &'static str,
     /// Meaning of the bit when it is set, in ASCII.
     pub meaning: &'static str,
+    /// Usual causes where many fits carry the flag, as sentences; empty if good fits do so, too.
+    pub advice: &'static str,
 }
 
 /// Defines a constant for each flag, and the descriptions, from one list.
 macro_rules! flags {
-    ($($name:ident = $bit:literal, $label:literal, $meaning:literal;)*) => {
+    ($($name:ident = $bit:literal, $label:literal, $meaning:literal, $advice:literal;)*) => {
         bitflags::bitflags! {
             /// Flags of a fit: facts that its user should know. [`DESCRIPTIONS`](Flags::DESCRIPTIONS) lists them.
             #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -36,7 +39,13 @@ macro_rules! flags {
         impl Flags {
             /// All flags, from the lowest bit up, without a gap.
             pub const DESCRIPTIONS: &[FlagDescription] =
-                &[$(FlagDescription { bit: $bit, name: stringify!($name), label: $label, meaning: $meaning }),*];
+                &[$(FlagDescription {
+                    bit: $bit,
+                    name: stringify!($name),
+                    label: $label,
+                    meaning: $meaning,
+                    advice: $advice,
+                }),*];
         }
     };
 }
@@ -49,24 +58,39 @@ impl fmt::Display for Flags {
 }
 
 flags! {
-    START_CLIPPED = 1, "start clipped", "a start was outside its bounds and was moved onto them";
-    UNDETERMINED = 2, "undetermined", "the data do not determine some of the parameters: their errors are infinite";
-    NONFINITE_MASKED = 4, "non-finite masked", "pixels that were not finite are masked";
+    START_CLIPPED = 1, "start clipped", "a start was outside its bounds and was moved onto them",
+        "Are the starts in the unit of the parameter, and in the order of the spectra?";
+    UNDETERMINED = 2, "undetermined", "the data do not determine some of the parameters: their errors are infinite",
+        "Hold parameters that the spectra do not show; `popfit check` names labels without any effect.";
+    NONFINITE_MASKED = 4, "non-finite masked", "pixels that were not finite are masked", "";
     OUTSIDE_HULL = 8, "outside training set",
-        "outside the training hull of an emulator, or outside the training range of a label that no hull covers";
-    AT_BOUND = 16, "at bound", "a parameter ended at a bound, other than with flag 4096";
-    MULTIMODAL = 32, "multimodal", "another start ended elsewhere, less than 9 above in the objective";
-    POOR_CHI2 = 64, "poor χ²", "poor fit: chi2/dof is above 2";
-    LOW_SN = 128, "low S/N", "low signal-to-noise ratio: the median is below 5 per pixel";
-    MANY_MASKED = 256, "many masked", "more than half of the pixels that the model uses are masked";
+        "outside the training hull of an emulator, or outside the training range of a label that no hull covers",
+        "Are these stars of the kinds that the network was trained on? Labels also leave the training set where the \
+         model is wrong: wavelengths (air or vacuum), line spread, continuum.";
+    AT_BOUND = 16, "at bound", "a parameter ended at a bound, other than with flag 4096",
+        "Are its bounds wide enough? Fits also end at bounds where the model is wrong: wavelengths (air or vacuum, \
+         Å or nm), line spread, continuum.";
+    MULTIMODAL = 32, "multimodal", "another start ended elsewhere, less than 9 above in the objective",
+        "Two minima compete, and the data hardly decide. Try `--starts 16`, priors, or narrower bounds.";
+    POOR_CHI2 = 64, "poor χ²", "poor fit: chi2/dof is above 2", "";
+    LOW_SN = 128, "low S/N", "low signal-to-noise ratio: the median is below 5 per pixel",
+        "Errors of such spectra mislead, and second minima are frequent: priors help. If the spectra are better than \
+         that, is `ivar` in the unit of the flux?";
+    MANY_MASKED = 256, "many masked", "more than half of the pixels that the model uses are masked",
+        "Is the mask true where a pixel is bad, and are its bits chosen right?";
     NEGATIVE_FLUX = 512, "negative flux",
-        "the median of an arm's flux, or of the continuum fitted to it, is below zero";
-    HIGH_CHI2 = 1024, "high χ²", "chi2 is improbably high: the upper tail probability for its dof is below 1e-6";
-    LOW_CHI2 = 2048, "low χ²", "chi2 is improbably low: the lower tail probability for its dof is below 1e-6";
+        "the median of an arm's flux, or of the continuum fitted to it, is below zero",
+        "Is the sky subtracted twice, or is the flux of another array?";
+    HIGH_CHI2 = 1024, "high χ²", "chi2 is improbably high: the upper tail probability for its dof is below 1e-6",
+        "Errors are too small, or bad pixels (cosmic rays, sky lines) have no mask, or the model is wrong: line \
+         spread, wavelengths (air or vacuum), the kind of star. `--report` shows where the residuals are.";
+    LOW_CHI2 = 2048, "low χ²", "chi2 is improbably low: the lower tail probability for its dof is below 1e-6",
+        "Errors are too large, or resampling has smoothed the noise over neighbouring pixels.";
     NO_ROTATION = 4096, "no rotation",
-        "vsini ended at its lower bound, which is at most 1 km/s: the spectrum does not show rotation";
+        "vsini ended at its lower bound, which is at most 1 km/s: the spectrum does not show rotation", "";
     FEW_REACHED = 8192, "few reached",
-        "more than half of the good pixels are left out: the template ends before all that makes them";
+        "more than half of the good pixels are left out: the template ends before all that makes them",
+        "Use a network that is wider than the data by the largest velocity, vsini and line spread.";
 }
 
 #[cfg(test)]
@@ -79,5 +103,14 @@ mod tests {
             assert_eq!(flag.bit, 1 << k, "{}", flag.name);
             assert!(flag.meaning.is_ascii(), "FITS writes it: {}", flag.meaning);
         }
+    }
+
+    /// The page on flags has a section for each, in their order, and no other.
+    #[test]
+    fn every_flag_has_a_section_in_the_book() {
+        let page = include_str!("../docs/src/flags.md");
+        let found: Vec<&str> = page.lines().filter(|line| line.starts_with("## ")).collect();
+        let heading = |flag: &super::FlagDescription| format!("## {} `{}`: {}", flag.bit, flag.name, flag.label);
+        assert_eq!(found, Flags::DESCRIPTIONS.iter().map(heading).collect::<Vec<_>>());
     }
 }

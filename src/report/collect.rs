@@ -8,9 +8,8 @@ use super::best::Best;
 pub use super::picks::MOST_REQUESTED;
 use super::picks::Picks;
 use crate::error::Result;
-use crate::flag::Flags;
 use crate::spectra::Spectra;
-use crate::spectral::{FitRow, Sink};
+use crate::spectral::{FitRow, FlagCounts, Sink};
 
 /// Maximum number of rows in the page's table, worst first.
 pub const TABLE_ROWS: usize = 2000;
@@ -46,10 +45,7 @@ pub struct Collector {
     pub(super) flagged: u64,
     /// Numbers of rows by status code and text.
     pub(super) outcomes: BTreeMap<(i32, String), u64>,
-    /// Numbers of rows by bit of the flags.
-    pub(super) flags: [u64; Flags::DESCRIPTIONS.len()],
-    /// Numbers of rows at a bound, by parameter.
-    pub(super) at_bound: Vec<u64>,
+    pub(super) flags: FlagCounts,
     /// Rows of fits with finite parameters: χ²/dof, S/N, then value and error of each parameter.
     pub(super) points: Vec<f32>,
     failed_rows: Best<KeptRow>,
@@ -68,8 +64,7 @@ impl Collector {
             converged: 0,
             flagged: 0,
             outcomes: BTreeMap::new(),
-            flags: [0; Flags::DESCRIPTIONS.len()],
-            at_bound: vec![0; parameters.len()],
+            flags: FlagCounts::new(parameters),
             points: Vec::new(),
             failed_rows: Best::new(TABLE_ROWS),
             other_rows: Best::new(TABLE_ROWS),
@@ -155,12 +150,7 @@ impl Collector {
         self.flagged += u64::from(!row.flags.is_empty());
         let text = if row.status_text.is_empty() { row.status.name() } else { &row.status_text };
         *self.outcomes.entry((row.status.code(), text.to_string())).or_default() += 1;
-        for (k, count) in self.flags.iter_mut().enumerate() {
-            *count += u64::from(row.flags.bits() >> k & 1);
-        }
-        for (p, bound) in self.at_bound.iter_mut().enumerate() {
-            *bound += u64::from(row.at_bound >> p & 1);
-        }
+        self.flags.add(row);
         if Collector::is_point(row) {
             self.points.extend([reduced(row) as f32, sn as f32]);
             self.points.extend(row.parameters.iter().zip(&row.errors).flat_map(|(x, e)| [*x as f32, *e as f32]));

@@ -61,19 +61,23 @@ pub fn statuses(kept: &Collector) -> String {
     bars.collect()
 }
 
-/// Returns HTML bars of how many rows have each flag, and a line of text of how often each parameter ended at a bound.
+/// Returns HTML bars of how many rows have each flag, a line of text of how often each parameter ended at a bound, and
+/// what frequent flags usually mean.
 pub fn flags(kept: &Collector) -> String {
     let mut out = String::new();
-    for (flag, n) in Flags::DESCRIPTIONS.iter().zip(kept.flags).filter(|(_, n)| *n > 0) {
-        out += &bar("fair", &escape(flag.label), &escape(flag.meaning), n, kept.count);
+    for (flag, n) in Flags::DESCRIPTIONS.iter().zip(kept.flags.by_flag()).filter(|(_, n)| **n > 0) {
+        out += &bar("fair", &escape(flag.label), &escape(flag.meaning), *n, kept.count);
     }
     if out.is_empty() {
         return "<p class=nothing>No spectrum is flagged.</p>".into();
     }
-    let bounds = kept.parameters.iter().zip(&kept.at_bound).filter(|(_, n)| **n > 0);
+    let bounds = kept.parameters.iter().zip(kept.flags.by_bound()).filter(|(_, n)| **n > 0);
     let bounds: Vec<String> = bounds.map(|(name, n)| format!("{} {}", escape(name), count(*n))).collect();
     if !bounds.is_empty() {
         let _ = write!(out, "<p class=note>at a bound: {}</p>", bounds.join(", "));
+    }
+    for line in kept.flags.lines() {
+        let _ = write!(out, "<p class=note>{}</p>", escape(&line));
     }
     out
 }

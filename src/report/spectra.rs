@@ -72,8 +72,8 @@ impl Drawing<'_> {
                 panels.extend(self.panel(&pick));
             }
         }
-        let spectra = if self.kept.flags[place] == 1 { "spectrum" } else { "spectra" };
-        let note = format!("{} {spectra}: {}", count(self.kept.flags[place]), flag.meaning);
+        let spectra = if self.kept.flags.by_flag()[place] == 1 { "spectrum" } else { "spectra" };
+        let note = format!("{} {spectra}: {}", count(self.kept.flags.by_flag()[place]), flag.meaning);
         Gallery { title: format!("Flag: {}", flag.label), note, folded: true, panels, elsewhere }
     }
 

@@ -25,6 +25,7 @@ use crate::spectra::{Spectra, SpectraReader};
 pub use coverage::ArmCoverage;
 pub use picture::ArmFit;
 use results::finish::Finish;
+pub use results::flag_counts::FlagCounts;
 pub use results::moments::VelocityPosterior;
 #[cfg(feature = "files")]
 pub(crate) use results::quantity;

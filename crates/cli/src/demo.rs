@@ -7,8 +7,8 @@ use popfit::demo_data;
 use popfit::report::picture;
 use popfit::spectra::open_reader;
 use popfit::{
-    Control, Device, Error, FitRow, FitTable, Metadata, ModelFile, OutputFile, Result, Schema, Spectra, SpectralFitter,
-    Summary, TableWriter, WriteOptions,
+    Control, Device, Error, FitRow, FitTable, FlagCounts, Metadata, ModelFile, OutputFile, Result, Schema, Spectra,
+    SpectralFitter, Summary, TableWriter, WriteOptions,
 };
 
 use super::Failure;
@@ -142,10 +142,12 @@ fn print_first(table: &FitTable, truth: &Truth) {
 
 /// Prints the counts of statuses, the speed, the time of each stage, and the device.
 fn print_run(table: &FitTable, summary: &Summary, seconds: f64, device: &str) {
-    let mut counts = Counts::default();
-    counts.add(&table.to_rows());
+    let (mut counts, mut flags, rows) = (Counts::default(), FlagCounts::new(table.names()), table.to_rows());
+    counts.add(&rows);
+    rows.iter().for_each(|row| flags.add(row));
     let rate = summary.fits as f64 / seconds.max(1e-9);
     line(format_args!("{} spectra: {counts}; {seconds:.2} s, {rate:.1} spectra/s", summary.fits));
+    flags.lines().into_iter().for_each(line);
     let stages: Vec<String> = summary
         .stages
         .iter()

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
-use popfit::{Control, Device, ModelFile, Schema, Spectra, SpectralFitter, VelocityScan};
+use popfit::{Control, Device, FlagCounts, ModelFile, Schema, Spectra, SpectralFitter, VelocityScan};
 
 use super::stdout::line;
 use super::{Failure, selection};
@@ -170,6 +170,9 @@ fn try_first(fitter: &SpectralFitter, sample: &mut Sample, total: u64) -> Result
             unreached as f64 / count.max(1) as f64
         ));
     }
+    let mut flags = FlagCounts::new(table.names());
+    table.to_rows().iter().for_each(|row| flags.add(row));
+    flags.lines().into_iter().for_each(line);
     if converged == 0 {
         return Err(Failure::nothing_fitted("no fit converged"));
     }

@@ -202,7 +202,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut sink = Counting::new(&mut table, collector);
     let summary = fitter.fit_journaled(&mut source, &mut sink, &control, &mut journal);
     bar.finish_and_clear();
-    let Counting { counts, faults, report: kept, .. } = sink;
+    let Counting { counts, faults, flags, report: kept, .. } = sink;
     let summary = summary.map_err(|error| failed(arguments, error, journal.has_rows()))?;
     inputs.check()?;
     if counts.any(Status::Interrupted) && !is_new {
@@ -224,7 +224,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if !arguments.quiet {
         faults.print();
         say(summary.failures.iter().map(|failure| format!("popfit: {failure}")));
-        say([closing(&summary, &counts, time)]);
+        say([closing(&summary, &counts, time)].into_iter().chain(flags.lines()));
     }
     if let (Some(mut profile), Some(files)) = (summary.profile, profiles) {
         profile.opening = Some((begin - opened).as_secs_f64());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use popfit::report::Collector;
-use popfit::{FitRow, Result, Sink, Spectra, Status};
+use popfit::{FitRow, FlagCounts, Result, Sink, Spectra, Status};
 
 use super::stdout::line;
 
@@ -102,13 +102,15 @@ pub struct Counting<'a> {
     sink: &'a mut dyn Sink,
     pub counts: Counts,
     pub faults: Faults,
+    pub flags: FlagCounts,
     pub report: Option<Collector>,
 }
 
 impl<'a> Counting<'a> {
-    /// Returns a sink that counts statuses (and fills `report`, if given) before it passes rows on to `sink`.
-    pub fn new(sink: &'a mut dyn Sink, report: Option<Collector>) -> Counting<'a> {
-        Counting { sink, counts: Counts::default(), faults: Faults::default(), report }
+    /// Returns a sink that counts statuses and flags (and fills `report`, if given) before it passes rows on to `sink`.
+    pub fn new(sink: &'a mut dyn Sink, parameters: &[String], report: Option<Collector>) -> Counting<'a> {
+        let flags = FlagCounts::new(parameters);
+        Counting { sink, counts: Counts::default(), faults: Faults::default(), flags, report }
     }
 }
 
@@ -116,6 +118,7 @@ impl Sink for Counting<'_> {
     fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
         self.counts.add(rows);
         self.faults.add(rows);
+        rows.iter().for_each(|row| self.flags.add(row));
         if let Some(report) = &mut self.report {
             report.add_with_spectra(spectra, rows);
         }

@@ -2,6 +2,7 @@
 
 pub mod blank;
 pub mod finish;
+pub mod flag_counts;
 pub mod moments;
 pub mod quantity;
 pub mod row;

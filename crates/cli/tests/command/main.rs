@@ -5,6 +5,7 @@ mod check;
 mod checksums;
 mod cli;
 mod ids;
+mod flags;
 mod init;
 mod outputs;
 mod profile;

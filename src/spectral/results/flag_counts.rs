@@ -1,0 +1,172 @@
+//! Counts of flags while rows stream by, and sentences about those that many rows carry.
+
+use super::row::FitRow;
+use crate::flag::{FlagDescription, Flags};
+use crate::solver::Status;
+
+/// Flags that are counted.
+const FLAGS: usize = Flags::DESCRIPTIONS.len();
+/// A flag is frequent if at least one fit of so many carries it …
+const ONE_OF: u64 = 5;
+/// … and at least so many fits do, or all.
+const FEWEST: u64 = 5;
+/// χ²/dof above which `ivar` may well be another quantity …
+const FAR_TOO_HIGH: f64 = 100.0;
+/// … and below which it surely is.
+const FAR_TOO_LOW: f64 = 0.1;
+
+/// Counts of the flags of a run's fits, from which [`lines`](FlagCounts::lines) tell what is wrong with many of them.
+///
+/// ```
+/// # fn example(fitter: popfit::SpectralFitter, rows: &[popfit::FitRow]) {
+/// let mut counts = popfit::FlagCounts::new(&fitter.parameters());
+/// rows.iter().for_each(|row| counts.add(row));
+/// counts.lines().iter().for_each(|line| println!("{line}"));
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct FlagCounts {
+    parameters: Vec<String>,
+    /// Rows that have a fit.
+    fits: u64,
+    by_flag: [u64; FLAGS],
+    by_bound: Vec<u64>,
+    /// Σ ln(χ²/dof) of the rows that carry each flag.
+    ln_chi2: [f64; FLAGS],
+}
+
+impl FlagCounts {
+    /// Returns counts of nothing yet; `parameters` are the names of the free parameters.
+    pub fn new(parameters: &[String]) -> FlagCounts {
+        let by_bound = vec![0; parameters.len()];
+        FlagCounts { parameters: parameters.to_vec(), fits: 0, by_flag: [0; FLAGS], by_bound, ln_chi2: [0.0; FLAGS] }
+    }
+
+    /// Counts a row's flags, and the parameters that ended at a bound.
+    pub fn add(&mut self, row: &FitRow) {
+        self.fits += u64::from(!matches!(row.status, Status::BadInput | Status::Interrupted));
+        let reduced = (row.chi2 / row.dof.max(1) as f64).clamp(f64::MIN_POSITIVE, f64::MAX);
+        for (k, (count, sum)) in self.by_flag.iter_mut().zip(&mut self.ln_chi2).enumerate() {
+            if row.flags.bits() >> k & 1 == 1 {
+                *count += 1;
+                *sum += reduced.ln();
+            }
+        }
+        for (p, count) in self.by_bound.iter_mut().enumerate() {
+            *count += u64::from(row.at_bound >> p & 1);
+        }
+    }
+
+    /// Returns the number of rows with each flag, in the order of [`Flags::DESCRIPTIONS`].
+    pub fn by_flag(&self) -> &[u64] {
+        &self.by_flag
+    }
+
+    /// Returns the number of rows in which each parameter ended at a bound.
+    pub fn by_bound(&self) -> &[u64] {
+        &self.by_bound
+    }
+
+    /// Returns a line for each flag that at least a fifth of the fits carry, the most frequent first: what it usually
+    /// means. One more says where to read on. Flags that many good fits carry have none, and neither has a flag of
+    /// fewer than five fits, unless all carry it.
+    pub fn lines(&self) -> Vec<String> {
+        let mut frequent = Vec::new();
+        for (k, (flag, &count)) in Flags::DESCRIPTIONS.iter().zip(&self.by_flag).enumerate() {
+            let is_frequent = count * ONE_OF >= self.fits && count >= FEWEST.min(self.fits.max(1));
+            let advice = self.advice(flag, (self.ln_chi2[k] / count.max(1) as f64).exp());
+            if is_frequent && !advice.is_empty() {
+                let line = format!("{count} of {} fits have flag {} ({}): {advice}", self.fits, flag.bit, flag.label);
+                frequent.push((count, flag.bit, line));
+            }
+        }
+        frequent.sort_by_key(|(count, ..)| std::cmp::Reverse(*count));
+        let bits: Vec<String> = frequent.iter().map(|(_, bit, _)| bit.to_string()).collect();
+        let where_to_read = format!("The page on flags in the book says what to do with {}.", bits.join(", "));
+        let where_to_read = (!bits.is_empty()).then_some(where_to_read);
+        frequent.into_iter().map(|(.., line)| line).chain(where_to_read).collect()
+    }
+
+    /// Returns what a frequent flag usually means, where the typical χ²/dof of the fits that carry it is `chi2`; empty
+    /// if it needs no attention.
+    fn advice(&self, flag: &FlagDescription, chi2: f64) -> String {
+        let typical = format!("χ²/dof is typically {}", two_digits(chi2));
+        match Flags::from_bits_truncate(flag.bit) {
+            Flags::AT_BOUND => {
+                let most = self.parameters.iter().zip(&self.by_bound).rev().max_by_key(|(_, count)| **count);
+                most.map_or(String::new(), |(name, count)| format!("most often {name} ({count}). {}", flag.advice))
+            }
+            Flags::HIGH_CHI2 if chi2 > FAR_TOO_HIGH => {
+                format!("{typical}. Is `ivar` really 1/σ², in the unit of the flux? If it is: {}", flag.advice)
+            }
+            Flags::LOW_CHI2 if chi2 < FAR_TOO_LOW => format!("{typical}. Is `ivar` really 1/σ², and not σ or σ²?"),
+            Flags::HIGH_CHI2 | Flags::LOW_CHI2 => format!("{typical}. {}", flag.advice),
+            _ => flag.advice.to_string(),
+        }
+    }
+}
+
+/// Formats a positive number to two significant digits, without an exponent from 0.0001 to a million.
+fn two_digits(x: f64) -> String {
+    if !(1e-4..1e6).contains(&x) {
+        return format!("{x:.1e}");
+    }
+    let decimals = (1 - x.log10().floor() as i32).max(0) as usize;
+    format!("{x:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the lines of `fits` rows, of which the first `flagged` have these flags and χ²/dof, and all a dof of 10.
+    fn lines(fits: usize, flagged: usize, flags: Flags, chi2: f64) -> Vec<String> {
+        let mut counts = FlagCounts::new(&["velocity".to_string(), "teff".to_string()]);
+        for k in 0..fits {
+            let flags = if k < flagged { flags } else { Flags::empty() };
+            counts.add(&row(flags, 10.0 * chi2));
+        }
+        counts.lines()
+    }
+
+    fn row(flags: Flags, chi2: f64) -> FitRow {
+        let at_bound = if flags.contains(Flags::AT_BOUND) { 0b10 } else { 0 };
+        FitRow { chi2, dof: 10, flags, at_bound, status: Status::Gtol, ..FitRow::new(1, 2) }
+    }
+
+    /// A flag is told of from a fifth of the fits on, and from five, or where all carry it.
+    #[test]
+    fn frequent_flags_have_a_line() {
+        let flag = Flags::LOW_SN;
+        let cases = [(64, 64, 2), (64, 13, 2), (64, 12, 0), (20, 4, 0), (20, 5, 2), (3, 3, 2), (3, 2, 0), (1, 1, 2)];
+        for (fits, flagged, expected) in cases {
+            assert_eq!(lines(fits, flagged, flag, 1.0).len(), expected, "{flagged} of {fits}");
+        }
+        assert_eq!(FlagCounts::new(&[]).lines(), [""; 0]);
+        let many = lines(64, 64, Flags::LOW_SN | Flags::MANY_MASKED, 1.0);
+        assert!(many.len() == 3 && many[2].ends_with("says what to do with 128, 256."), "{many:?}");
+    }
+
+    /// What high and low χ² mean depends on how high and how low it is.
+    #[test]
+    fn advice_depends_on_chi2() {
+        let first = |flag, chi2| lines(64, 64, flag, chi2)[0].clone();
+        let far = first(Flags::LOW_CHI2, 0.00131);
+        let expected = "64 of 64 fits have flag 2048 (low χ²): χ²/dof is typically 0.0013. Is `ivar` really 1/σ²";
+        assert!(far.starts_with(expected), "{far}");
+        for (flag, chi2, is_asked) in [(Flags::LOW_CHI2, 0.7, false), (Flags::HIGH_CHI2, 3.0, false)] {
+            assert_eq!(first(flag, chi2).contains("`ivar` really"), is_asked);
+        }
+        let high = first(Flags::HIGH_CHI2, 1.4e9);
+        assert!(high.contains("typically 1.4e9. Is `ivar` really") && high.contains("cosmic rays"), "{high}");
+        assert!(first(Flags::AT_BOUND, 1.0).contains("most often teff (64)"));
+    }
+
+    /// Flags that good fits carry are no matter for a line.
+    #[test]
+    fn usual_flags_have_no_line() {
+        for flag in [Flags::NONFINITE_MASKED, Flags::POOR_CHI2, Flags::NO_ROTATION] {
+            assert_eq!(lines(64, 64, flag, 1.0), [""; 0]);
+        }
+    }
+}
