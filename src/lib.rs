@@ -110,8 +110,8 @@ pub use io::output::{Metadata, WriteOptions};
 #[cfg(feature = "files")]
 pub use model::ModelFile;
 pub use model::{
-    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite, SpectraSettings,
-    SpectralModel, SpectralModelBuilder, VelocityScan,
+    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite, Pixels,
+    SpectraSettings, SpectralModel, SpectralModelBuilder, VelocityScan,
 };
 pub use recording::Precision;
 pub use solver::{LevenbergMarquardt, NelderMead, Solver, Status};

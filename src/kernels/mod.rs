@@ -15,6 +15,7 @@ pub mod broaden;
 pub mod continuum;
 pub mod custom;
 pub mod estimate;
+pub mod integrate;
 mod label;
 pub mod labels;
 mod memory;
@@ -161,6 +162,7 @@ kernels! {
     broaden: Broaden,
     prefilter: Prefilter,
     resample: Resample,
+    integrate: Integrate,
     resolve: Resolve,
     continuum: Continuum,
     normal: Normal,

@@ -97,7 +97,10 @@ impl Normal {
         shader.state(true);
         let rows = 1 + self.columns.len();
         match resample {
-            Some(resample) => shader_rows::declare_resampled_rows(&mut shader, context, resample),
+            Some(resample) => {
+                shader.uses.push("resampled_rows");
+                shader_rows::declare_resampled_rows(&mut shader, context, resample);
+            }
             None => {
                 let stored = StoredRows { buffer: self.model, rows, pixels: self.pixels };
                 shader_rows::declare_stored_rows(&mut shader, context, stored);

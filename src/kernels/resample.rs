@@ -88,7 +88,7 @@ impl Kernel for Resample {
 }
 
 /// Mask that extracts the pixel from an index as the model packs it, without its segment.
-const PIXEL: i32 = 0xff_ffff;
+pub(super) const PIXEL: i32 = 0xff_ffff;
 /// Template pixels that no shift exceeds.
 const FARTHEST: f64 = (1 << 25) as f64;
 
@@ -107,14 +107,14 @@ struct MemberRows<'a, R> {
 
 /// The shift of one segment in pixels, split; what its pixels are held to.
 #[derive(Clone, Copy)]
-struct Shift<R> {
-    whole: i32,
-    fraction: R,
-    start: i32,
+pub(super) struct Shift<R> {
+    pub whole: i32,
+    pub fraction: R,
+    pub start: i32,
     /// Last pixel.
-    last: i32,
+    pub last: i32,
     /// d(fractional index)/du of the velocity.
-    slope: R,
+    pub slope: R,
 }
 
 /// A chunk's places, its taps' weights (4, chunk) and their derivatives by the velocity.
@@ -125,7 +125,7 @@ struct Chunk<R> {
 }
 
 /// Returns atanh(v/c), the shift in ln λ at the velocity v in km/s, and its derivative by v.
-fn doppler(v: f64) -> (f64, f64) {
+pub(super) fn doppler(v: f64) -> (f64, f64) {
     let beta = v / LIGHT;
     let square = beta * beta;
     (beta * (1.0 + square * (1.0 / 3.0 + square / 5.0)), 1.0 / LIGHT / (1.0 - square))
@@ -136,17 +136,6 @@ impl<R: Real> MemberRows<'_, R> {
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }
-
-    /// Returns the velocity in km/s and d(velocity)/du.
-    fn velocity(&self) -> (f64, f64) {
-        match self.stage.velocity {
-            Velocity::Fixed(v) => (v, 0.0),
-            Velocity::Parameter(p) => {
-                let parameter = &self.parameters[p];
-                (parameter.origin + parameter.scale * self.u[p], parameter.scale)
-            }
-        }
-    }
 }
 
 impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
@@ -154,7 +143,7 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
 
     #[inline(always)]
     fn call(self) {
-        let (v, dv) = self.velocity();
+        let (v, dv) = self.stage.velocity.at(self.parameters, self.u);
         let (shift, slope) = doppler(v);
         let split = |segment: &Segment| split(segment, shift, slope * dv);
         let shifts: Vec<Shift<R>> = self.stage.segments.iter().map(split).collect();
@@ -184,7 +173,7 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
 }
 
 /// Splits a segment's Doppler shift into whole and fractional pixels, where `by_u` is d(atanh(v/c))/du.
-fn split<R: Real>(segment: &Segment, shift: f64, by_u: f64) -> Shift<R> {
+pub(super) fn split<R: Real>(segment: &Segment, shift: f64, by_u: f64) -> Shift<R> {
     let s = shift * segment.inverse_step;
     let whole = s.floor();
     Shift {
@@ -321,7 +310,7 @@ impl<R: Real> Chunk<R> {
 }
 
 /// The numbers of a cubic B-spline's pieces.
-struct Cubic<R> {
+pub(super) struct Cubic<R> {
     sixth: R,
     two: R,
     three: R,
@@ -334,14 +323,14 @@ struct Cubic<R> {
 impl<R: Real> Cubic<R> {
     /// Returns the constants of cubic splines in this precision.
     #[inline(always)]
-    fn new() -> Cubic<R> {
+    pub fn new() -> Cubic<R> {
         let [sixth, two, three, four, six, nine, twelve] = [1.0 / 6.0, 2.0, 3.0, 4.0, 6.0, 9.0, 12.0].map(R::of);
         Cubic { sixth, two, three, four, six, nine, twelve }
     }
 
     /// Returns the weights of four taps at fraction x, and their derivatives.
     #[inline(always)]
-    fn at(&self, x: R) -> ([R; TAPS], [R; TAPS]) {
+    pub fn at(&self, x: R) -> ([R; TAPS], [R; TAPS]) {
         let Cubic { sixth, two, three, four, six, nine, twelve } = *self;
         let (one, y) = (R::ONE, R::ONE - x);
         let value = [

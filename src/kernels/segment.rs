@@ -1,5 +1,7 @@
 //! Runs of template pixels, interpolation between them, and the velocity at which they are seen.
 
+use crate::buffers::Parameter;
+
 /// A log-uniform run of template pixels `start..end`, `inverse_step` = 1/Δlnλ.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Segment {
@@ -26,4 +28,14 @@ pub enum Velocity {
     Parameter(usize),
     /// km/s.
     Fixed(f64),
+}
+
+impl Velocity {
+    /// Returns the velocity in km/s and its derivative by u, at the solver's `u`.
+    pub(super) fn at(self, parameters: &[Parameter], u: &[f64]) -> (f64, f64) {
+        match self {
+            Velocity::Fixed(v) => (v, 0.0),
+            Velocity::Parameter(p) => (parameters[p].origin + parameters[p].scale * u[p], parameters[p].scale),
+        }
+    }
 }

@@ -23,14 +23,14 @@ pub(super) fn declare_stored_rows(shader: &mut Shader, context: &ShaderContext<'
     }
 }
 
-/// Binds a resampling's buffers, and adds WGSL functions `row_R(place)`, which resample row R at a pixel. A `look_at`
-/// comes before.
+/// Binds a resampling's buffers, and adds WGSL functions `row_R(place)`, which compute row R at a pixel by the
+/// `value_of` and `slope_of_value` of the shader: those of `resampled_rows`, or its own.
 pub(super) fn declare_resampled_rows(shader: &mut Shader, context: &ShaderContext<'_>, resample: &Resample) {
     let (interpolation, taps) = match resample.interpolation {
         Interpolation::Cubic => ("cubic", 4),
         Interpolation::Linear => ("linear", 2),
     };
-    shader.uses.extend([interpolation, "resampled_rows"]);
+    shader.uses.push(interpolation);
     shader.block(context, "source", "f32", resample.input, false);
     shader.block(context, "index", "i32", resample.index, false);
     shader.block(context, "fraction", "f32", resample.fraction, false);

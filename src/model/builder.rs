@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use super::labels::Labels;
-use super::settings::{Arm, Continuum, LabelSettings, LineSpread, SpectraSettings};
+use super::settings::{Arm, Continuum, LabelSettings, LineSpread, Pixels, SpectraSettings};
 use super::{ModelArm, ModelParameter, SpectralModel};
 use crate::emulator::{Emulator, TemplateGrid};
 use crate::error::{Error, Result};
@@ -274,6 +274,12 @@ impl SpectralModelBuilder {
         let continuum = arm.continuum.unwrap_or(self.continuum);
         check_continuum(name, continuum)?;
         check_spread(name, arm.line_spread, &grid, wavelength[0])?;
+        if arm.pixels == Some(Pixels::Integrate) && arm.line_spread == LineSpread::File {
+            return Err(Error::Model(format!(
+                "arm \"{name}\": the resolution matrices of `line_spread = \"file\"` contain the pixels, so \
+                 `pixels = \"integrate\"` would count them twice: leave `pixels` out"
+            )));
+        }
         let mut inputs = Vec::new();
         for label in arm.emulator.labels() {
             let source = labels.source(label, parameters)?;
@@ -290,6 +296,7 @@ impl SpectralModelBuilder {
             interpolation: arm.interpolation,
             continuum,
             line_spread: arm.line_spread,
+            pixels: arm.pixels,
             inputs,
         })
     }

@@ -221,6 +221,7 @@ impl ModelFile {
         if let Some(continuum) = entry.continuum {
             arm = arm.continuum(continuum);
         }
+        arm.pixels = entry.pixels;
         Ok(arm)
     }
 }

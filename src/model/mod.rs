@@ -11,6 +11,7 @@ mod keys;
 mod labels;
 mod objective;
 mod observe;
+pub(crate) mod pixels;
 mod prepare;
 mod reach;
 mod sampling;
@@ -36,8 +37,8 @@ pub(crate) use prepare::{Prepared, PreparedArm, RawArm, prepare};
 pub(crate) use reach::Motion;
 pub(crate) use sampling::Sampling;
 pub use settings::{
-    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite, SpectraSettings,
-    VelocityScan,
+    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite, Pixels,
+    SpectraSettings, VelocityScan,
 };
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -70,6 +71,8 @@ pub(crate) struct ModelArm {
     pub interpolation: Interpolation,
     pub continuum: Continuum,
     pub line_spread: LineSpread,
+    /// `None` samples.
+    pub pixels: Option<Pixels>,
     /// One for each label of the emulator.
     pub inputs: Vec<LabelInput>,
 }
@@ -176,8 +179,9 @@ impl SpectralModel {
     pub(crate) fn settings(&self) -> String {
         let SpectralModel { arms, parameters, velocity, vsini, marginalise, clip_starts, spectra } = self;
         let mut text = format!("{parameters:?} {velocity:?} {vsini:?} {marginalise} {clip_starts} {spectra:?}");
-        for ModelArm { name, range, interpolation, continuum, line_spread, inputs, .. } in arms {
-            text += &format!("\n{name:?} {range:?} {interpolation:?} {continuum:?} {line_spread:?} {inputs:?}");
+        for ModelArm { name, range, interpolation, continuum, line_spread, pixels, inputs, .. } in arms {
+            text +=
+                &format!("\n{name:?} {range:?} {interpolation:?} {continuum:?} {line_spread:?} {pixels:?} {inputs:?}");
         }
         text
     }

@@ -3,10 +3,10 @@
 
 use super::sampling::padded;
 use super::spread::Spread;
-use super::{Interpolation, ModelArm, SpectralModel};
+use super::{Interpolation, ModelArm, Pixels, SpectralModel};
 use crate::recording::{
-    Basis, Broaden, BufferId, Continuum, Kind, Normal, Prefilter, Recording, Resample, Resolve, Scope, Segment, Stage,
-    Values,
+    Basis, Broaden, BufferId, Continuum, Integrate, Kind, Normal, Prefilter, Recording, Resample, Resolve, Scope,
+    Segment, Stage, Values,
 };
 
 /// The shape of one arm of the spectra that a recording is made for.
@@ -31,6 +31,8 @@ pub struct ArmBuffers {
     pub weight: BufferId,
     pub index: BufferId,
     pub fraction: BufferId,
+    /// Edges of the pixels, where they integrate.
+    pub edges: Option<BufferId>,
     pub basis: Option<Basis>,
     /// The spectra's own, and its diagonals.
     pub resolution: Option<(usize, BufferId)>,
@@ -54,6 +56,7 @@ impl ArmBuffers {
             weight: recording.buffer(name("weight"), Scope::Spectrum, Kind::Float, pixels),
             index: recording.buffer(name("index"), grid, Kind::Index, pixels),
             fraction: recording.buffer(name("fraction"), grid, Kind::Float, pixels),
+            edges: None,
             basis: None,
             resolution: None,
             model,
@@ -87,6 +90,9 @@ pub fn record_spectrum(
     let name = |what: &str| format!("{}.{what}", arm.name);
     let grid = if layout.shared_grid { Scope::Batch } else { Scope::Spectrum };
     let mut buffers = ArmBuffers::record(recording, &name, pixels, grid, template.buffer);
+    if arm.pixels == Some(Pixels::Integrate) {
+        buffers.edges = Some(recording.buffer(name("edges"), grid, Kind::Float, 2 * pixels));
+    }
     if !layout.is_template {
         template = record_sampling(recording, model, arm, segments, template, pixels, buffers);
     }
@@ -130,7 +136,8 @@ fn record_broadening(
     template
 }
 
-/// Records the Doppler shift and interpolation of the template to the spectrum's pixels; returns the rows there.
+/// Records the Doppler shift and interpolation of the template to the spectrum's pixels, or its means over them;
+/// returns the rows there.
 fn record_sampling(
     recording: &mut Recording,
     model: &SpectralModel,
@@ -163,7 +170,11 @@ fn record_sampling(
     };
     let rows = resample.output_rows();
     let output = recording.buffer(name("observed"), Scope::Member, Kind::Float, rows * pixels);
-    recording.stages.push(Stage::Resample(Resample { output, ..resample }));
+    let centres = Resample { output, ..resample };
+    recording.stages.push(match buffers.edges {
+        Some(edges) => Stage::Integrate(Integrate { centres, edges }),
+        None => Stage::Resample(centres),
+    });
     Rows { buffer: output, rows, columns: pixels }
 }
 

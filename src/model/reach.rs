@@ -110,16 +110,18 @@ impl Clearance {
 }
 
 impl Sampling {
-    /// Returns the distances of a pixel to the ends of its piece, less what the arm's line spread reaches; `None`
-    /// if the template does not have the pixel at rest.
+    /// Returns the distances of a pixel to the ends of its piece, less what the arm's line spread and the extent of the
+    /// pixel reach; `None` if the template does not have the pixel at rest.
     fn clearance_of(&self, arm: &ModelArm, pixel: usize) -> Option<Clearance> {
         let packed = self.index[pixel];
         let segment = arm.grid.segments.get(usize::try_from(packed).ok()? >> 24)?;
         let place = f64::from(packed & 0xff_ffff) + f64::from(self.fraction[pixel]);
         let spread = half_width(arm, segment) - ROUNDING;
+        let edge = |k: usize| self.edges.get(k).map_or(0.0, |edge| f64::from(*edge));
+        let (below, above) = (edge(pixel), edge(self.edges.len() / 2 + pixel));
         let distance = |pixels: f64| (pixels - spread) * segment.step;
         let (first, last) = (segment.start as f64, segment.end as f64 - 1.0);
-        Some(Clearance { lower: distance(place - first), upper: distance(last - place) })
+        Some(Clearance { lower: distance(place - below - first), upper: distance(last - place - above) })
     }
 
     /// Returns the smallest distances to the template's ends over all that makes the pixels that count at rest.

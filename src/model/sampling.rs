@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use super::continuum::{Orthonormal, basis, orthonormalise};
 use super::determined::LARGEST_VALUE;
+use super::pixels::edges;
 use super::reach::Clearance;
 use super::window::Windows;
-use super::{LineSpread, ModelArm};
+use super::{LineSpread, ModelArm, Pixels};
 use crate::error::{Error, Result, coverage};
 use crate::math::bad_wavelength;
 
@@ -34,6 +35,8 @@ pub struct Sampling {
     pub index: Vec<i32>,
     /// (padded)
     pub fraction: Arc<Vec<f32>>,
+    /// (2, padded) Distances of edges from their pixels' centres, in template pixels; empty unless pixels integrate.
+    pub edges: Arc<Vec<f32>>,
     /// (pixels) Those that count: inside the window, read, inside the arm's range, outside masked intervals, and not
     /// within reach (by the spectra's resolution) of a pixel that the template does not reach.
     pub on: Vec<bool>,
@@ -100,7 +103,7 @@ impl Sampling {
         let mut index = vec![-1; padded(pixels)];
         let mut fraction = vec![0.0; padded(pixels)];
         let mut on = vec![false; pixels];
-        let mut is_template = pixels == arm.emulator.pixels();
+        let mut is_template = pixels == arm.emulator.pixels() && arm.pixels != Some(Pixels::Integrate);
         let inside = |w: f64| arm.range.is_none_or(|(low, high)| w >= low && w <= high);
         let masked = |w: f64| masks.iter().any(|&(low, high)| w >= low && w <= high);
         for (j, &w) in wavelength.iter().enumerate() {
@@ -133,6 +136,7 @@ impl Sampling {
             pixels,
             index,
             fraction: Arc::new(fraction),
+            edges: Arc::new(edges(arm, wavelength)),
             on,
             basis: Arc::new(basis),
             ln_det,

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use super::keys::{Section, Setting};
 use super::{
-    Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite, SpectraSettings,
+    Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite, Pixels,
+    SpectraSettings,
 };
 use crate::emulator::Activation;
 use crate::error::Result;
@@ -50,6 +51,7 @@ pub(super) struct ArmEntry {
     pub range: Option<(f64, f64)>,
     pub interpolation: Interpolation,
     pub line_spread: LineSpread,
+    pub pixels: Option<Pixels>,
     pub continuum: Option<Continuum>,
 }
 
@@ -64,6 +66,7 @@ pub(super) fn arm(section: &Section<'_>) -> Result<ArmEntry> {
         "range",
         "interpolation",
         "line_spread",
+        "pixels",
         "continuum",
     ])?;
     let range = section.interval("range")?;
@@ -79,6 +82,7 @@ pub(super) fn arm(section: &Section<'_>) -> Result<ArmEntry> {
         range,
         interpolation: section.choice("interpolation", Interpolation::NAMES)?.unwrap_or(Interpolation::Cubic),
         line_spread: line_spread(section)?,
+        pixels: section.choice("pixels", Pixels::NAMES)?,
         continuum: section.section("continuum")?.map(|section| continuum(&section, false)).transpose()?,
     })
 }

@@ -78,6 +78,19 @@ pub enum LineSpread {
     Fwhm(f64),
 }
 
+/// What a pixel of a spectrum shows of the template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Pixels {
+    /// The value at the pixel's wavelength.
+    Sample,
+    /// The mean over the pixel, by the index of the template, which is uniform in ln λ. Its edges lie half way between
+    /// the wavelengths of the spectrum's grid.
+    Integrate,
+}
+
+named!(Pixels, "meaning of pixels", ["sample" => Sample, "integrate" => Integrate]);
+
 /// One arm of the spectrograph: an emulator, and which of the spectra's arrays it is compared with.
 #[derive(Clone, Debug)]
 pub struct Arm {
@@ -87,6 +100,7 @@ pub struct Arm {
     pub(crate) interpolation: Interpolation,
     pub(crate) continuum: Option<Continuum>,
     pub(crate) line_spread: LineSpread,
+    pub(crate) pixels: Option<Pixels>,
 }
 
 impl Arm {
@@ -99,6 +113,7 @@ impl Arm {
             interpolation: Interpolation::Cubic,
             continuum: None,
             line_spread: LineSpread::None,
+            pixels: None,
         }
     }
 
@@ -128,6 +143,14 @@ impl Arm {
     #[must_use]
     pub fn line_spread(mut self, line_spread: LineSpread) -> Arm {
         self.line_spread = line_spread;
+        self
+    }
+
+    /// Sets what a pixel shows of the template; `Pixels::Sample` unless set, with a
+    /// [note](crate::SpectralFitter::pixel_notes) where pixels are wide.
+    #[must_use]
+    pub fn pixels(mut self, pixels: Pixels) -> Arm {
+        self.pixels = Some(pixels);
         self
     }
 }

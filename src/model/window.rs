@@ -84,6 +84,7 @@ impl Sampling {
             pixels: self.pixels,
             index: self.index.clone(),
             fraction: self.fraction.clone(),
+            edges: self.edges.clone(),
             on,
             basis: Arc::new(basis),
             ln_det,

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use crate::error::Result;
-use crate::model::{ModelArm, Motion, Sampling, SpectralModel};
+use crate::model::pixels::difference_of_means;
+use crate::model::{LineSpread, ModelArm, Motion, Sampling, SpectralModel};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 use crate::spectral::SpectralFitter;
 use crate::spectral::input::assemble::{matched, missing};
@@ -52,6 +53,30 @@ impl SpectralFitter {
     pub fn notes(&self, head: &Spectra) -> Vec<String> {
         let note = |arm: &str| format!("{}: no arrays for arm \"{arm}\", fitted without it", head.file);
         missing(&self.model, head).into_iter().map(note).collect()
+    }
+
+    /// Returns a note on each arm whose pixels are so wide that a template's means over them differ from its values at
+    /// their centres, unless the model says which of both they are or the spectra have resolution matrices. The first
+    /// file with a grid for the arm decides.
+    pub fn pixel_notes<'s>(&self, heads: impl IntoIterator<Item = &'s Spectra<'s>> + Clone) -> Vec<String> {
+        let is_open = |arm: &&ModelArm| arm.pixels.is_none() && arm.line_spread != LineSpread::File;
+        let note = |arm: &ModelArm| {
+            let is_its = |data: &&ArmSpectra| data.name == arm.name || data.name.is_empty();
+            let mut arms = heads.clone().into_iter().flat_map(|head| &head.arms).filter(is_its);
+            let grid = arms.find_map(|data| match &data.wavelength {
+                Wavelength::Shared(grid) if !grid.is_empty() && data.resolution.is_none() => Some(grid),
+                _ => None,
+            })?;
+            let (width, difference) = difference_of_means(arm, grid)?;
+            let name = if arm.name.is_empty() { String::new() } else { format!("arm {}: ", arm.name) };
+            Some(format!(
+                "{name}pixels are {width:.1} times as wide as the template's, whose means over them differ from its \
+                 values at their centres by {:.2} %: give the arm `pixels = \"integrate\"`, or \"sample\" if values \
+                 are meant",
+                100.0 * difference
+            ))
+        };
+        self.model.arms.iter().filter(is_open).filter_map(note).collect()
     }
 
     /// Returns for each arm that the spectra have the wavelength ranges of data and model, and the used pixels, by the

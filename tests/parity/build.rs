@@ -12,6 +12,7 @@ use popfit_testing::random::Random;
 pub struct Ids {
     pub index: Option<BufferId>,
     pub fraction: Option<BufferId>,
+    pub edges: Option<BufferId>,
     pub predictor: Option<BufferId>,
     pub data: Option<BufferId>,
     pub weight: Option<BufferId>,
@@ -84,7 +85,7 @@ impl Builder {
         let observed = rows + usize::from(!self.model.velocity_fixed);
         let name = if self.model.resolution { "unresolved" } else { "rows" };
         let output = self.member(name, observed * PIXELS);
-        self.recording.stages.push(Stage::Resample(Resample {
+        let centres = Resample {
             input: source,
             input_columns: COLUMNS,
             output,
@@ -96,7 +97,15 @@ impl Builder {
             interpolation,
             velocity,
             derivatives: true,
-        }));
+        };
+        let stage = if self.model.integrate {
+            let edges = self.recording.buffer("edges", Scope::Batch, Kind::Float, 2 * PIXELS);
+            ids.edges = Some(edges);
+            Stage::Integrate(Integrate { centres, edges })
+        } else {
+            Stage::Resample(centres)
+        };
+        self.recording.stages.push(stage);
         if !self.model.resolution {
             return output;
         }

@@ -39,6 +39,8 @@ pub struct Model {
     /// The output layer's product is one of f16 numbers.
     pub halves: bool,
     pub linear: bool,
+    /// Pixels are means of the template, not values.
+    pub integrate: bool,
     pub velocity_fixed: bool,
     pub custom: bool,
     /// With `custom`: what it lacks of the data bends the cost.
@@ -73,6 +75,7 @@ impl Model {
         per_pixel: false,
         halves: false,
         linear: false,
+        integrate: false,
         velocity_fixed: false,
         custom: false,
         bent: false,
@@ -237,6 +240,11 @@ fn blocks(ids: &Ids, model: Model, spectra: usize, random: &mut Random) -> Vec<(
         let fractions = (0..PIXELS).map(|j| (position(j).1.fract() + 0.001 * random.uniform()).min(0.999) as f32);
         blocks.push((fraction, Values::F32(fractions.collect::<Vec<_>>().into())));
         blocks.push((index, Values::I32((0..PIXELS).map(packed).collect::<Vec<_>>().into())));
+    }
+    if let Some(edges) = ids.edges {
+        // from far narrower than a template pixel to half a segment
+        let widths = (0..2 * PIXELS).map(|j| (0.01 + random.uniform() * [0.4, 1.0, 3.0, 20.0][j % 4]) as f32);
+        blocks.push((edges, Values::F32(widths.collect::<Vec<_>>().into())));
     }
     if let Some(id) = ids.predictor {
         blocks.push((id, Values::F32((0..PIXELS).map(|j| j as f32 / PIXELS as f32).collect::<Vec<_>>().into())));

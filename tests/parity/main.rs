@@ -66,7 +66,7 @@ fn apart() -> Option<GpuDevice> {
 
 /// Models whose sums are compared: `prior`, `continuum` and `normal`. A sum over pixels carries the rows' errors (2e-5
 /// of a row) and those of the continuum's solve, whose condition is below 100.
-const SUMS: [(&str, Model, f64); 15] = [
+const SUMS: [(&str, Model, f64); 16] = [
     ("prior", Model { hulls: true, priors: true, ..Model::PLAIN }, 5e-5),
     ("normal", Model::PLAIN, 5e-5),
     ("continuum", Model { terms: 5, ..Model::PLAIN }, 2e-4),
@@ -74,6 +74,7 @@ const SUMS: [(&str, Model, f64); 15] = [
     ("normal", Model { velocity_fixed: true, terms: 3, ..Model::PLAIN }, 2e-4),
     ("normal", Model { rotation: true, spread: true, resolution: true, terms: 3, ..Model::PLAIN }, 2e-4),
     ("normal", Model { linear: true, marked: true, terms: 6, ..Model::PLAIN }, 2e-4),
+    ("normal", Model { integrate: true, rotation: true, terms: 3, ..Model::PLAIN }, 2e-4),
     ("prior", Model { tied: true, hulls: true, ..Model::PLAIN }, 5e-5),
     ("normal", Model { custom: true, ..Model::PLAIN }, 5e-6),
     ("estimate", estimated(Estimator::LeastSquares), 5e-6),

@@ -12,7 +12,7 @@ use super::{SIZES, apart, gpu, inspect};
 /// of pixel positions of order 100 (6e-6 pixels: 100 x 6e-8); a network behind another adds its own; the custom model
 /// has a quotient, for which WGSL allows 2.5 units. Two numbers that differ by rounding may have neighbours among the
 /// f16 numbers, 1e-3 apart.
-pub const ROWS: [(&str, &str, Model, f64); 15] = [
+pub const ROWS: [(&str, &str, Model, f64); 17] = [
     ("labels", "labels", Model::PLAIN, 5e-7),
     ("product", "layer 0", Model { activation: None, ..Model::PLAIN }, 1e-6),
     ("activate", "layer 0", Model::PLAIN, 2e-6),
@@ -23,6 +23,8 @@ pub const ROWS: [(&str, &str, Model, f64); 15] = [
     ("prefilter", "coefficients", Model::PLAIN, 5e-6),
     ("resample", "rows", Model::PLAIN, 2e-5),
     ("resample", "rows", Model { linear: true, ..Model::PLAIN }, 2e-5),
+    ("integrate", "rows", Model { integrate: true, ..Model::PLAIN }, 3e-5),
+    ("integrate", "rows", Model { integrate: true, linear: true, ..Model::PLAIN }, 3e-5),
     ("labels", "labels", Model { tied: true, ..Model::PLAIN }, 5e-7),
     ("broaden", "broadened", Model { rotation: true, ..Model::PLAIN }, 1e-5),
     ("resolve", "spread rows", Model { spread: true, ..Model::PLAIN }, 5e-6),

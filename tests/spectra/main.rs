@@ -16,6 +16,7 @@ mod masks;
 mod minima;
 mod mixed;
 mod per_pixel;
+mod pixels;
 mod posterior;
 mod profile;
 mod rotation;

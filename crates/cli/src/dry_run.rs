@@ -74,7 +74,8 @@ pub fn run(Opened { paths, device, selection, mut source }: Opened, file: &Model
     line("");
     arms::print(&fitter, &files, paths)?;
     let missing = files.iter().flat_map(|file| fitter.notes(file));
-    source.notes().iter().cloned().chain(missing).for_each(|note| line(format_args!("\nnote: {note}")));
+    let notes = source.notes().iter().cloned().chain(missing).chain(fitter.pixel_notes(&files));
+    notes.for_each(|note| line(format_args!("\nnote: {note}")));
     // 2. What is written.
     let columns = Schema::of(&fitter, source.text_ids()).column_names()?;
     line(format_args!("\nthe table would have {} columns:", columns.len()));

@@ -169,6 +169,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             .into_iter()
             .chain(source.notes().iter().cloned())
             .chain(missing)
+            .chain(fitter.pixel_notes(&files))
             .map(|note| format!("popfit: {note}")));
     }
     drop(files);
@@ -199,7 +200,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
     let begin = Instant::now();
     let collector = page.is_some().then(|| Collector::new(&fitter.parameters()));
-    let mut sink = Counting::new(&mut table, collector);
+    let mut sink = Counting::new(&mut table, &fitter.parameters(), collector);
     let summary = fitter.fit_journaled(&mut source, &mut sink, &control, &mut journal);
     bar.finish_and_clear();
     let Counting { counts, faults, flags, report: kept, .. } = sink;

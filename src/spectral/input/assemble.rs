@@ -220,6 +220,9 @@ fn add_arm(batch: &mut Batch, objective: &SpectralObjective, spectra: ReadySpect
         Values::Blocks(samplings.par_iter().map(|sampling| padded_rows(array(sampling), rows, width)).collect())
     };
     batch.blocks.push((buffers.fraction, of_samplings(1, |sampling| &sampling.fraction)));
+    if let Some(edges) = buffers.edges {
+        batch.blocks.push((edges, of_samplings(2, |sampling| &sampling.edges)));
+    }
     // 3. The continuum basis, which is that of each spectrum or that of each grid.
     if let Some(basis) = buffers.basis {
         let bases = match objective.recording().block(basis.basis).scope {

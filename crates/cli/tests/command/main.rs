@@ -4,8 +4,8 @@
 mod check;
 mod checksums;
 mod cli;
-mod ids;
 mod flags;
+mod ids;
 mod init;
 mod outputs;
 mod profile;

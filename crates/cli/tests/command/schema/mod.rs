@@ -23,6 +23,7 @@ labels = ["teff", "logg", "feh", "alpha"]
 activation = "silu"
 range = [4000.0, 5000]
 interpolation = "linear"
+pixels = "integrate"
 line_spread = { resolving_power = 4000 }
 continuum = { kind = "rbf", terms = 6 }
 [continuum]

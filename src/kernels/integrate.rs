@@ -1,0 +1,187 @@
+//! Doppler shift and means over a spectrum's pixels (see `docs/src/equations.md`), for pixels that are wide beside the
+//! template's. Twin of `shaders/integrate.wgsl`.
+//!
+//! Between the fractional indices a and b of its edges a pixel's mean of the template Σ_k c_k B(x − k) is
+//! Σ_k c_k [Q(b − k) − Q(a − k)] / (b − a), with Q the integral of B. Its derivative by a shift of both edges is
+//! Σ_k c_k [B(b − k) − B(a − k)] / (b − a). B is the cubic B-spline or, for linear interpolation, a triangle. Far below
+//! an edge Q is 1, so whole taps are summed between the edges, and four are weighted at each. Rows out are those of
+//! `resample.rs`. Beyond a segment's ends the coefficients continue.
+
+use super::resample::{Cubic, PIXEL, Shift, doppler, split};
+#[cfg(feature = "gpu")]
+use super::shader::{Dispatch, Shader, ShaderContext};
+#[cfg(feature = "gpu")]
+use super::shader_rows;
+use super::{Interpolation, Kernel, Memory, Resample};
+use crate::buffers::{BufferId, Cost, Declared, Parameter, Work};
+#[cfg(feature = "gpu")]
+use crate::error::Result;
+use crate::math::Real;
+use crate::math::taps::TAPS;
+
+/// Taps that are read between a pixel's edges, for estimates of cost.
+const USUAL_WIDTH: usize = 4;
+
+/// Doppler shift and means over pixels. Output rows are those of [`Resample`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Integrate {
+    /// Rows of the template, and where pixels' centres read them.
+    pub centres: Resample,
+    /// (2, pixels) Distances of a pixel's lower and upper edge from its centre, in template pixels; positive in sum.
+    pub edges: BufferId,
+}
+
+impl Kernel for Integrate {
+    const WORK: Work = Work::Observe;
+
+    fn member_buffers(&self) -> Vec<BufferId> {
+        self.centres.member_buffers()
+    }
+
+    /// Returns (4 · 4 + width) R N operations for R rows of N pixels, each `width` template pixels wide.
+    fn cost(&self, _: Declared<'_>) -> Cost {
+        let Resample { rows, input_columns, pixels, .. } = self.centres;
+        let output = self.centres.output_rows() * pixels;
+        Cost::new((4 * TAPS + USUAL_WIDTH) * output, rows * input_columns + output + 4 * pixels)
+    }
+
+    fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
+        memory.write(self.centres.output, |memory, output| {
+            let rows = MemberRows {
+                stage: &self.centres,
+                input: memory.floats(self.centres.input),
+                index: memory.indices(self.centres.index),
+                fraction: memory.floats(self.centres.fraction),
+                edges: memory.floats(self.edges),
+                output,
+            };
+            rows.run(memory.parameters(), memory.trial());
+        });
+    }
+
+    #[cfg(feature = "gpu")]
+    fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
+        let text = include_str!("../../shaders/integrate.wgsl");
+        let mut shader = context.start("integrate", text, Dispatch::pixels(self.centres.pixels));
+        shader.state(false);
+        shader_rows::declare_resampled_rows(&mut shader, context, &self.centres);
+        shader.block(context, "edges", "f32", self.edges, false);
+        shader.block(context, "output", "f32", self.centres.output, true);
+        shader.constants.unsigned("OUTPUT_ROWS", self.centres.output_rows());
+        shader.constants.unsigned("PIXELS", self.centres.pixels);
+        Ok(shader)
+    }
+}
+
+/// One member's rows.
+struct MemberRows<'a, R> {
+    stage: &'a Resample,
+    /// (rows, input_columns)
+    input: &'a [R],
+    index: &'a [i32],
+    fraction: &'a [R],
+    /// (2, pixels)
+    edges: &'a [R],
+    /// (output_rows, pixels)
+    output: &'a mut [R],
+}
+
+/// An edge of a pixel: the first tap that it weighs, the taps' integrals up to it, and their values there.
+struct Edge<R> {
+    first: i32,
+    integrals: [R; TAPS],
+    values: [R; TAPS],
+}
+
+impl<R: Real> Edge<R> {
+    /// Returns the edge at a fractional template index.
+    fn at(index: f64, interpolation: Interpolation) -> Edge<R> {
+        let whole = index.floor();
+        let x = R::of(index - whole);
+        let (integrals, values) = match interpolation {
+            Interpolation::Cubic => (cubic_integrals(x), Cubic::new().at(x).0),
+            Interpolation::Linear => (linear_integrals(x), [R::ZERO, R::ONE - x, x, R::ZERO]),
+        };
+        Edge { first: whole as i32 - 1, integrals, values }
+    }
+}
+
+/// Returns the integrals of cubic B-splines at k − 1 … k + 2 up to k + x.
+fn cubic_integrals<R: Real>(x: R) -> [R; TAPS] {
+    let [half, two_thirds, third, eighth, tail] = [1.0 / 2.0, 2.0 / 3.0, 1.0 / 3.0, 1.0 / 8.0, 1.0 / 24.0].map(R::of);
+    // from a spline's middle to x
+    let from_middle = |x: R| x * (two_thirds - x * x * (third - x * eighth));
+    let y = R::ONE - x;
+    [R::ONE - y * y * y * y * tail, half + from_middle(x), half - from_middle(y), x * x * x * x * tail]
+}
+
+/// Returns the integrals of triangles at k − 1 … k + 2 up to k + x.
+fn linear_integrals<R: Real>(x: R) -> [R; TAPS] {
+    let (half, y) = (R::of(0.5), R::ONE - x);
+    [R::ONE, R::ONE - y * y * half, x * x * half, R::ZERO]
+}
+
+impl<R: Real> MemberRows<'_, R> {
+    /// Computes one member's means over the observed pixels; those that are not read are 0.
+    fn run(self, parameters: &[Parameter], u: &[f64]) {
+        let MemberRows { stage, input, index, fraction, edges, output } = self;
+        let (v, by_u) = stage.velocity.at(parameters, u);
+        let (shift, slope) = doppler(v);
+        let shifts: Vec<Shift<f64>> = stage.segments.iter().map(|s| split(s, shift, slope * by_u)).collect();
+        let (pixels, columns) = (stage.pixels, stage.input_columns);
+        let has_velocity = stage.output_rows() > stage.rows;
+        for (j, &packed) in index.iter().enumerate().take(pixels) {
+            let Some(&Shift { whole, fraction: part, start, last, slope }) = shifts.get((packed >> 24) as usize) else {
+                (0..stage.output_rows()).for_each(|row| output[row * pixels + j] = R::ZERO);
+                continue;
+            };
+            let centre = f64::from((packed & PIXEL) - whole) + (fraction[j].to_f64() - part);
+            let (below, above) = (edges[j].to_f64(), edges[pixels + j].to_f64());
+            let ends = [centre - below, centre + above].map(|index| Edge::<R>::at(index, stage.interpolation));
+            let per_width = R::of(1.0 / (below + above));
+            // 1. The mean of each row.
+            let [low, high] = &ends;
+            for (row, values) in input.chunks_exact(columns).enumerate().take(stage.rows) {
+                let at = |k: i32| values[k.clamp(start, last) as usize];
+                let between = (low.first..high.first).fold(R::ZERO, |sum, k| sum + at(k));
+                let weighted = |sum: R, t: usize| {
+                    let (high_tap, low_tap) = (at(high.first + t as i32), at(low.first + t as i32));
+                    sum + (high.integrals[t] * high_tap - low.integrals[t] * low_tap)
+                };
+                let target = if row == 0 || !has_velocity { row } else { row + 1 };
+                output[target * pixels + j] = (0..TAPS).fold(between, weighted) * per_width;
+            }
+            // 2. The derivative of the first row by the velocity.
+            if has_velocity {
+                let value = |edge: &Edge<R>| {
+                    let at = |t: usize| input[(edge.first + t as i32).clamp(start, last) as usize];
+                    (0..TAPS).fold(R::ZERO, |sum, t| sum + edge.values[t] * at(t))
+                };
+                output[pixels + j] = (value(high) - value(low)) * per_width * R::of(slope);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Integrals are those of the kernels' values: their differences are Simpson sums, and whole taps are 1.
+    #[test]
+    fn integrals_are_those_of_the_values() {
+        for interpolation in [Interpolation::Cubic, Interpolation::Linear] {
+            let at = |x: f64| Edge::<f64>::at(5.0 + x, interpolation);
+            let (from, middle, to) = (at(0.25), at(0.375), at(0.5));
+            for t in 0..TAPS {
+                let simpson = (from.values[t] + 4.0 * middle.values[t] + to.values[t]) * 0.25 / 6.0;
+                assert!((to.integrals[t] - from.integrals[t] - simpson).abs() < 1e-12, "{interpolation:?}, tap {t}");
+            }
+            // a tap that the next pixel begins with has the integral that it ends with here
+            let (end, next) = (at(1.0 - 1e-12), at(1.0));
+            assert_eq!((end.first, next.first), (4, 5));
+            assert!((end.integrals[0] - 1.0).abs() < 1e-9);
+            (1..TAPS).for_each(|t| assert!((end.integrals[t] - next.integrals[t - 1]).abs() < 1e-9, "tap {t}"));
+        }
+    }
+}
