@@ -10,9 +10,10 @@ use crate::math::scan::padded_shifts;
 pub struct Signals {
     /// Sums of s (D − s) and of s² in bins, padded for the shifts.
     pub sums: [Vec<f32>; 2],
-    /// (shifts) Σ ((D − s)² − 1) over the pixels that the segment does not reach at a whole shift. A score is χ² less
-    /// that of the continuum alone. Less this sum, too, it counts as if the template fitted those pixels within their
-    /// errors, so that lines beyond its ends do not speak against a velocity.
+    /// (shifts) Σ ((D − s)² − 1) over the pixels that the segment does not reach at a whole shift; empty if it reaches
+    /// all at every shift. A score is χ² less that of the continuum alone. Less this sum, too, it counts as if the
+    /// template fitted those pixels within their errors, so that lines beyond its ends do not speak against a velocity.
+    /// The bins at both ends of a segment do not count as reached: between whole shifts they are so in part.
     pub unreached: Vec<f32>,
 }
 

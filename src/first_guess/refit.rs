@@ -92,7 +92,7 @@ impl<'a> Refit<'a> {
             let wide = Wide::new(unit.stretches, terms);
             let sums = signals.sums.each_ref().map(|row| unit.stretches.lay_out(row, 0, 1));
             let [terms, products] = terms_in(unit, arm, wide);
-            let is_reached = signals.unreached.iter().all(|misfit| *misfit == 0.0);
+            let is_reached = signals.unreached.is_empty();
             InUnit { unit, wide, signals, is_reached, sums, terms, products }
         });
         // the basis times the transform is orthonormal under the weights

@@ -45,7 +45,7 @@ pub struct Unit {
     /// (templates) Each template less 1 in fine bins; once velocities are placed, in stretches, with as many places
     /// before each as there are shifts. Its mean is 0 where a continuum has its own level.
     whole: Vec<Vec<f32>>,
-    /// 1 in the fine bins of a template, laid out as these are, and 0 beyond.
+    /// 1 in the fine bins of a template except the first and the last, laid out as these are, and 0 elsewhere.
     inside: Vec<f32>,
 }
 
@@ -114,7 +114,10 @@ impl Unit {
         let shifts = self.fine.shifts;
         self.stretches = Stretches::new(self.fine.count + shifts);
         self.whole.par_iter_mut().for_each(|row| *row = self.stretches.lay_out(row, shifts, 0));
-        self.inside = self.stretches.lay_out(&vec![1.0; self.fine.count], shifts, 0);
+        let mut inside = vec![1.0; self.fine.count];
+        inside.first_mut().into_iter().for_each(|first| *first = 0.0);
+        inside.last_mut().into_iter().for_each(|last| *last = 0.0);
+        self.inside = self.stretches.lay_out(&inside, shifts, 0);
     }
 
     /// Returns each template's lines, flux / continuum − 1, in fine bins, not approximated by components: (templates,
@@ -128,35 +131,39 @@ impl Unit {
         let (count, shifts) = (self.fine.count, self.fine.shifts);
         let mut sums = self.fine.no_signals();
         let [cross, power] = &mut sums;
-        // pixels before the template at larger shifts than that of each place, and behind it up to that shift
+        // a pixel at place k lies before the bins that are reached from the shift k on, and behind them up to the shift
+        // k + 1 − count
         let (mut before, mut behind) = (vec![0.0; shifts + 1], vec![0.0; shifts + 1]);
         for (j, (d, s)) in data.iter().zip(smooth).enumerate() {
             let Some(at) = self.place(sampling, j) else { continue };
             cross[at] += s * (d - s);
             power[at] += s * s;
-            if (at < shifts || at >= count) && *s != 0.0 {
+            if (at < shifts || at + 1 >= count) && *s != 0.0 {
                 let misfit = f64::from((d - s) * (d - s)) - 1.0;
-                before[(at + 1).min(shifts)] += misfit;
-                behind[(at + 1).saturating_sub(count).min(shifts)] += misfit;
+                before[at.min(shifts)] += misfit;
+                behind[(at + 2).saturating_sub(count).min(shifts)] += misfit;
             }
         }
         behind[0] = 0.0;
         (1..shifts).for_each(|shift| before[shift] += before[shift - 1]);
         (1..shifts).rev().for_each(|shift| behind[shift] += behind[shift + 1]);
-        // pixels behind the template at a shift are so at all smaller ones
-        let unreached = (0..shifts).map(|shift| (before[shift] + behind[shift + 1]) as f32).collect();
-        Signals { sums, unreached }
+        let unreached: Vec<f32> = (0..shifts).map(|shift| (before[shift] + behind[shift + 1]) as f32).collect();
+        let is_reached = unreached.iter().take(self.fine.wanted).all(|misfit| *misfit == 0.0);
+        Signals { sums, unreached: if is_reached { Vec::new() } else { unreached } }
     }
 
     /// Returns the sum over pixels that the segment does not reach (see [`Signals`]) at a velocity in km/s.
     pub fn unreached(&self, signals: &Signals, velocity: f64) -> f32 {
+        if signals.unreached.is_empty() {
+            return 0.0;
+        }
         let position = self.position(velocity);
         let shift = self.fine.whole(position);
         let [this, next] = [shift, shift + 1].map(|k| signals.unreached[k.min(self.fine.shifts - 1)]);
         this + (position - shift as f64) as f32 * (next - this)
     }
 
-    /// Returns 1 in the fine bins that the segment reaches at the whole shift of this index, 0 beyond: (length, lanes).
+    /// Returns 1 in the fine bins that the segment reaches, but for those at its ends, at the whole shift of this index, 0 beyond: (length, lanes).
     pub fn inside(&self, shift: usize) -> &[f32] {
         let Stretches { lanes, length } = self.stretches;
         &self.inside[(self.fine.shifts - shift) * lanes..][..length * lanes]
@@ -227,8 +234,12 @@ impl Unit {
         let (fine, positions) = (&self.fine, &self.fine.positions[velocities.clone()]);
         let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return };
         let (low, high) = (fine.whole(*first), (fine.whole(*last) + 1).min(fine.shifts - 1));
-        let rows = self.exact.each_ref().map(|rows| &rows[template * fine.count..][..fine.count]);
-        let [cross, power] = correlate_two(rows, signals.sums.each_ref().map(Vec::as_slice), low..high + 1);
+        // the bins at both ends do not count where the segment does not reach all pixels
+        let left_out = usize::from(!signals.unreached.is_empty() && fine.count > 2);
+        let inside = template * fine.count + left_out..(template + 1) * fine.count - left_out;
+        let rows = self.exact.each_ref().map(|rows| &rows[inside.clone()]);
+        let sums = signals.sums.each_ref().map(|sums| &sums[left_out..]);
+        let [cross, power] = correlate_two(rows, sums, low..high + 1);
         let both = fine.between(&cross, low, velocities.clone()).zip(fine.between(&power, low, velocities));
         scores.iter_mut().zip(both).for_each(|(score, (cross, power))| *score += power - 2.0 * cross);
     }
