@@ -75,10 +75,10 @@ fn lengthen(slot: u32, factor: f32) {
     taken_reduction = -taken_reduction;
 }
 
-// The finishing steps: the status when their length no longer shrinks (what is left is rounding), or RUNNING. The step
-// that was too long is taken back if it raised the cost; if it lowered that by more than rounding, the search goes on.
-// Where steps creep, the next one is lengthened instead. The step after a lengthened one may well be longer than the
-// one that was lengthened; that ends nothing.
+// The finishing steps: the status when their length no longer shrinks and they lead no further than a fit may end from
+// its minimum (what is left is rounding), or RUNNING. The step that was too long is taken back if it raised the cost;
+// if it lowered that by more than rounding, the search goes on. Where steps creep, the next one is lengthened instead.
+// The step after a lengthened one may well be longer than the one that was lengthened; that ends nothing.
 fn finish(slot: u32, has_strode: bool) -> i32 {
     let steps = control[cell(FINISHING, slot)] + 1;
     control[cell(FINISHING, slot)] = steps;
@@ -97,11 +97,23 @@ fn finish(slot: u32, has_strode: bool) -> i32 {
         control[cell(MODE, slot)] = RELEASED;
         return RUNNING;
     }
-    if longer && fall < 0.0 {
+    let last = longer && !is_far(slot);
+    if last && fall < 0.0 {
         accept(slot);
     }
     let far = rescaled && largest_cosine(slot, accepted_cost(slot)) > FAR_COSINE;
-    return select(RUNNING, select(FTOL_STATUS, STALLED, far), longer || (!has_strode && steps >= FINISHING_STEPS));
+    return select(RUNNING, select(FTOL_STATUS, STALLED, far), last || (!has_strode && steps >= FINISHING_STEPS));
+}
+
+// The square of the way, in errors, that all steps to come lead; of the next step alone where reductions are not
+// comparable.
+fn squared_distance(slot: u32) -> f32 {
+    return select(reduction, squared_way(reduction, state[at(PREDICTED_REDUCTION, slot)]), is_comparable(slot));
+}
+
+// Whether the steps to come lead further from the minimum than a fit may end.
+fn is_far(slot: u32) -> bool {
+    return squared_distance(slot) > NEAR;
 }
 
 // The distance of a value of a parameter from the nearer of its bounds.
@@ -197,7 +209,7 @@ fn choose(slot: u32) -> i32 {
         }
     }
     let least = least_reduction(FTOL, cost);
-    let small_reduction = undamped && reduction <= least;
+    let small_reduction = undamped && reduction <= least && !is_far(slot);
     let status = converged(small_reduction, undamped && is_short());
     if status != RUNNING {
         return status;
@@ -206,7 +218,9 @@ fn choose(slot: u32) -> i32 {
     // promise of a step with other free parameters says nothing about this one
     let is_near = cost / TRUSTED_COST <= LARGEST_COST && control[cell(FINISHING, slot)] <= TRUSTED_STEPS;
     let plain = state[at(PENALTY, slot)] == 0.0 && !bent && !changed && is_comparable(slot);
-    let last = is_near && undamped && plain && expected_reduction(slot) <= least;
+    let rest = squared_distance(slot) * contraction(reduction, state[at(PREDICTED_REDUCTION, slot)]);
+    let enough = expected_reduction(slot) <= least && rest <= NEAR;
+    let last = is_near && undamped && plain && enough;
     return set_trial(slot, TRUSTS_STEPS && last);
 }
 

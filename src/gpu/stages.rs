@@ -11,7 +11,7 @@ use crate::kernels::shader::{Dispatch, Shader, ShaderContext, Target};
 use crate::math::Real;
 use crate::math::triangle::packed_length;
 use crate::recording::Recording;
-use crate::solver::thresholds::largest_cost;
+use crate::solver::thresholds::{largest_cost, near};
 use crate::solver::{LevenbergMarquardt, Method, NelderMead};
 
 /// Returns the shaders of a round: one for each group of stages, `step` and `halve` or `simplex`, and `compact`. More
@@ -72,7 +72,9 @@ fn step(context: &ShaderContext<'_>, recording: &Recording, settings: &Levenberg
     constants.unsigned("TRIANGLE", packed_length(recording.parameters.len()));
     constants.line(&format!("const TRUSTS_STEPS: bool = {};", recording.trusts_steps()));
     constants.float("FTOL", settings.ftol);
-    constants.float("LARGEST_COST", largest_cost(recording.caps_cost).min(f64::from(f32::MAX)));
+    let largest_cost = largest_cost(recording.caps_cost);
+    constants.float("LARGEST_COST", largest_cost.min(f64::from(f32::MAX)));
+    constants.float("NEAR", near(settings.ftol, largest_cost).min(f64::from(f32::MAX)));
     constants.float("XTOL", settings.xtol);
     declare_step(constants, settings);
     declare_finishing(constants);

@@ -5,24 +5,37 @@ pub const UNDAMPED: f64 = 0.1;
 /// Damping of the finishing steps: nothing but a guard of the Cholesky factorisation.
 pub const FINISHING_DAMPING: f64 = 1e-6;
 /// Most finishing steps.
-pub const FINISHING_STEPS: u32 = 20;
+pub const FINISHING_STEPS: u32 = 40;
 /// Rise of the cost that a finishing step may end with: guards against nonsense, not against rounding.
 pub const FINISHING_RISE: f64 = 1.1;
 /// Cosine of the gradient above which a finishing step that led nowhere or was too long counts as far from the minimum.
 pub const FAR_COSINE: f64 = 0.01;
-/// A finishing step must promise less than this share of the one before it, unless that was lengthened.
+/// A finishing step must promise less than this share of the one before it, unless that was lengthened or the fit is
+/// not yet [`near`] its minimum.
 pub const SHRINKS: f64 = 0.8;
 /// Cost that a cost above it counts as where its unit is the noise. A model far from the data has a high cost, which
 /// says nothing about how well a minimum is to be met: 10⁻⁹ of 10⁴ moves parameters by 0.003 of their errors.
 pub const LARGE_COST: f64 = 1e4;
 /// Multiple of it above which no last step is taken on trust: where residuals are large, the slowest parameter hides
-/// behind the others. (Good fits of more than 10⁵ pixels are above it, too, and take one linearisation more.)
-pub const TRUSTED_COST: f64 = 10.0;
+/// behind the others. (Good fits of more than 15,000 pixels are above it, too, and take one linearisation more.)
+pub const TRUSTED_COST: f64 = 1.5;
 
 /// Returns what a higher cost counts as where `ftol` is a share of it: infinite if a recording does not cap
 /// it.
 pub const fn largest_cost(caps_cost: bool) -> f64 {
     if caps_cost { LARGE_COST } else { f64::INFINITY }
+}
+
+/// Square of the distance from the minimum, in errors, at which a fit may end, as a multiple of `ftol` and of what a
+/// higher cost counts as: (0.01)² with 10⁻⁹ and 10⁴. Where that cost is infinite, its unit need not be the noise, and
+/// there is no such distance. Two reductions mostly tell too fast an approach; half of 0.02 keeps fits within that.
+const NEAR: f64 = 10.0;
+/// Smallest `ftol` that it is a multiple of: rounding leaves steps that no fit can make good.
+const LEAST_NEAR: f64 = 1e-9;
+
+/// Returns the square of the distance from the minimum, in errors, at which a fit may end.
+pub fn near(ftol: f64, largest_cost: f64) -> f64 {
+    NEAR * ftol.max(LEAST_NEAR) * largest_cost
 }
 
 /// Ratio of the predicted reductions of successive finishing steps above which they creep, if they are parallel: each

@@ -6,8 +6,9 @@
 //! - *Finishing steps.* When the predicted reduction falls below what rounding leaves of a cost (1e-6 of it for f32
 //!   rows), or when rejections leave no step, the remaining steps are Gauss–Newton steps, damped only enough for the
 //!   factorisation and without a floor of the diagonal. A finishing step may raise the cost by a tenth. The steps end
-//!   when their predicted reduction no longer shrinks; a last step that raised the cost is then taken back, and after
-//!   one that lowered it by more than its rounding the search goes on instead. Gradients point to the minimum long
+//!   when their predicted reduction no longer shrinks, unless all steps to come would lead further than a hundredth of
+//!   an error; a last step that raised the cost is then taken back, and after one that lowered it by more than its
+//!   rounding the search goes on instead. Gradients point to the minimum long
 //!   after costs have drowned in rounding, so a finishing step that leads beyond twice the way to it counts as
 //!   rejected. Steps that creep, all the same way, are lengthened.
 //! - *Last step on trust.* If the ratio of the last two predicted reductions says that the step after the next would be
@@ -16,7 +17,7 @@
 //!   shortened step, after one that has moved a parameter onto or off a bound, where the secant term acts, or where
 //!   Poisson's likelihood may have no value
 //!   ([`Recording::trusts_steps`](crate::recording::Recording::trusts_steps)), nor after more than `TRUSTED_STEPS`
-//!   finishing steps or where a spectrum's cost is above 10⁵.
+//!   finishing steps or where a spectrum's cost is above 15,000.
 //! - *Convergence* is that of the whole step, before `largest_step` shortens it, and that of a lengthened one before
 //!   it is cut. What the floor of the diagonal held back is released before a fit may end.
 
@@ -33,7 +34,7 @@ use crate::math::triangle::packed_index;
 use crate::solver::member::{Member, Phase, Promise};
 use crate::solver::thresholds::{
     AT_FACE, BEST_CONTRACTION, CLOSE, CREEPS, FAR_COSINE, FINISHING_DAMPING, FINISHING_RISE, FINISHING_STEPS,
-    LONGEST_STRIDE, PARALLEL, PATIENCE, SHRINKS, TRUSTED_COST, TRUSTED_STEPS, UNDAMPED,
+    LONGEST_STRIDE, PARALLEL, PATIENCE, SHRINKS, TRUSTED_COST, TRUSTED_STEPS, UNDAMPED, near,
 };
 use crate::solver::{Bounds, LevenbergMarquardt, Status};
 use damped::{Step, is_free, longest_factor, solve};
@@ -168,7 +169,7 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
     // 4. Convergence, judged by the whole step.
     let outlook = next.outlook(member);
     let least_reduction = least_reduction(settings.ftol, cost, rules.largest_cost);
-    let small_reduction = undamped && outlook.reduction <= least_reduction;
+    let small_reduction = undamped && outlook.reduction <= least_reduction && !is_far(member, &next, rules);
     if let Some(status) = converged(small_reduction, undamped && outlook.is_short(settings.xtol), None, Some) {
         return Some(status);
     }
@@ -177,7 +178,9 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
     let bent = secant.iter().any(|s| *s != 0.0) || changed_face;
     let is_near = cost / TRUSTED_COST <= rules.largest_cost && member.finishing_steps <= TRUSTED_STEPS;
     let is_plain = member.sums.penalty == 0.0 && !bent && outlook.is_comparable();
-    let is_enough = outlook.expected_reduction(BEST_CONTRACTION) <= least_reduction;
+    let is_enough = outlook.expected_reduction(BEST_CONTRACTION) <= least_reduction
+        && outlook.contraction(BEST_CONTRACTION) * outlook.squared_distance()
+            <= near(settings.ftol, rules.largest_cost);
     let last = trusts_last_step && is_near && undamped && is_plain && is_enough;
     member.promise = next.promise();
     match (set_trial(member, &next, bounds), last) {
@@ -188,10 +191,10 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
     }
 }
 
-/// Counts a finishing step; returns the final status once steps no longer shrink, so that only rounding is left. The
-/// last step is taken back if it raised the cost; if it lowered that by more than rounding, the search goes on. Where
-/// steps creep, the next one is lengthened instead. The step after a lengthened one may well be longer than the one
-/// that was lengthened; that ends nothing.
+/// Counts a finishing step; returns the final status once steps no longer shrink and lead no further than a fit may end
+/// from its minimum, so that only rounding is left. The last step is taken back if it raised the cost; if it lowered
+/// that by more than rounding, the search goes on. Where steps creep, the next one is lengthened instead. The step
+/// after a lengthened one may well be longer than the one that was lengthened; that ends nothing.
 fn end_finishing(member: &mut Member, next: &mut Step, rules: &Rules<'_>) -> Option<Status> {
     member.finishing_steps += 1;
     let cost = member.sums.cost();
@@ -211,11 +214,18 @@ fn end_finishing(member: &mut Member, next: &mut Step, rules: &Rules<'_>) -> Opt
         member.phase = Phase::Released;
         return None;
     }
-    if longer && fall < 0.0 {
+    let is_last = longer && !is_far(member, next, rules);
+    if is_last && fall < 0.0 {
         member.accept();
     }
-    let ended = longer || (!has_strode && member.finishing_steps >= FINISHING_STEPS);
+    let ended = is_last || (!has_strode && member.finishing_steps >= FINISHING_STEPS);
     ended.then(|| finished(member, rules.bounds, next.is_rescaled))
+}
+
+/// Returns whether the steps to come lead further, in errors, than a fit may end from its minimum, as far as the last
+/// two reductions tell.
+fn is_far(member: &Member, next: &Step, rules: &Rules<'_>) -> bool {
+    next.outlook(member).squared_distance() > near(rules.settings.ftol, rules.largest_cost)
 }
 
 /// Returns by which factor a finishing step is to be lengthened where steps creep; `None` elsewhere.

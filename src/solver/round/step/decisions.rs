@@ -3,7 +3,7 @@
 //! small fits, many side by side (`cpu/lanes/step.rs`), decide by them. None has a branch. Their twins are in
 //! `shaders/shared/judge.wgsl`.
 
-use super::equations::contraction;
+use super::equations::{contraction, squared_way};
 use crate::math::Real;
 use crate::math::lanes::pick;
 use crate::solver::{Damping, Status};
@@ -87,6 +87,13 @@ impl<R: Real> Outlook<R> {
         self.reduction * self.contraction(best)
     }
 
+    /// Returns the square of the way, in errors, that all steps to come lead; of the next step alone where reductions
+    /// are not comparable.
+    #[inline(always)]
+    pub fn squared_distance(&self) -> R {
+        pick(self.is_comparable(), squared_way(self.reduction, self.previous), self.reduction)
+    }
+
     /// Returns whether the step is at most `xtol` times as long as the vector of the parameters that it moves, both in
     /// the norm of √diag(A).
     #[inline(always)]
@@ -165,6 +172,10 @@ mod tests {
         };
         assert!(outlook.is_comparable() && outlook.contraction(0.1) == 0.25 && outlook.contraction(0.5) == 0.5);
         assert_eq!(Outlook { reduction: 2.0, ..outlook }.expected_reduction(0.1), 1.0);
+        // q = ½; steps that do not shrink; a reduction that says nothing of the next one
+        assert_eq!(outlook.squared_distance(), 4.0);
+        assert_eq!(Outlook { reduction: 4.0, ..outlook }.squared_distance(), 4.0);
+        assert_eq!(Outlook { was_rejected: true, ..outlook }.squared_distance(), 1.0);
         let incomparable = [
             Outlook { previous: -4.0, ..outlook },
             Outlook { previous: f64::NAN, ..outlook },

@@ -21,6 +21,15 @@ pub fn contraction<R: Real>(next: R, previous: R, best: R) -> R {
     (next / previous).maximum(best).minimum(R::ONE)
 }
 
+/// Returns the square of the way that all steps to come lead together, in errors, from the reductions that two
+/// successive steps predict: ‖δ‖²/(1 − q)², with ‖δ‖² = δᵀAδ the reduction that a Gauss–Newton step predicts, and q the
+/// ratio of the steps' lengths. Where steps do not shrink, it is that of the next step alone.
+#[inline(always)]
+pub fn squared_way<R: Real>(next: R, previous: R) -> R {
+    let left = R::ONE - (next / previous).root();
+    pick(left > R::ZERO, next / (left * left), next)
+}
+
 /// Returns the reduction that a `share` of a step δ predicts, from `linear` = 2 gᵀδ and `quadratic` = δᵀAδ.
 #[inline(always)]
 pub fn shortened_reduction<R: Real>(linear: R, quadratic: R, share: R) -> R {

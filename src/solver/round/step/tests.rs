@@ -94,3 +94,30 @@ fn a_cost_far_above_the_noise_is_no_reason_to_stop_early() {
     let (distance, status) = ((member.parameters[0] - 2.5).abs(), member.status.unwrap());
     assert!(status.is_success() && distance < 1e-6 && member.rounds <= 8, "{member:?}");
 }
+
+/// Returns the status after a finishing step that is orthogonal to the next one, which promises 1e-4 after 1.1e-4.
+fn status_where_steps_hardly_shrink(largest_cost: f64) -> Option<Status> {
+    let sums = |gradient: [f64; 2]| Sums {
+        chi2: 3000.0,
+        penalty: 0.0,
+        ln_det: 0.0,
+        gradient: gradient.to_vec(),
+        normal_matrix: vec![1.0, 0.0, 1.0],
+    };
+    let mut member = Member::new(0, 0, &[-0.0105, 0.0], 1e-6);
+    (member.rounds, member.phase, member.promise) = (5, Phase::Finishing, Promise::Whole(1.1e-4));
+    member.sums = sums([0.0105, 0.01]);
+    (member.trial, member.trial_sums) = (vec![0.0; 2], sums([0.0, 0.01]));
+    let bounds = Bounds { lower: &[-9.0; 2], upper: &[9.0; 2] };
+    let settings = &LevenbergMarquardt::default();
+    step(&mut member, &Rules { largest_cost, ..rules(bounds, settings, 1e-6) });
+    member.status
+}
+
+/// Each step is 0.95 times as long as the one before, so that they lead a fifth of an error further together.
+#[test]
+fn steps_go_on_while_they_lead_further_together() {
+    assert_eq!(status_where_steps_hardly_shrink(1e4), None);
+    // the unit of such a cost is not known to be the noise
+    assert_eq!(status_where_steps_hardly_shrink(f64::INFINITY), Some(Status::Ftol));
+}
