@@ -105,10 +105,9 @@ fn finish(slot: u32, has_strode: bool) -> i32 {
     return select(RUNNING, select(FTOL_STATUS, STALLED, far), last || (!has_strode && steps >= FINISHING_STEPS));
 }
 
-// The square of the way, in errors, that all steps to come lead; of the next step alone where reductions are not
-// comparable.
+// The square of the way, in errors, that all steps to come lead; 0 where reductions do not tell it.
 fn squared_distance(slot: u32) -> f32 {
-    return select(reduction, squared_way(reduction, state[at(PREDICTED_REDUCTION, slot)]), is_comparable(slot));
+    return select(0.0, squared_way(reduction, state[at(PREDICTED_REDUCTION, slot)]), is_comparable(slot));
 }
 
 // Whether the steps to come lead further from the minimum than a fit may end.

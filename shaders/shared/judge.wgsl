@@ -92,11 +92,11 @@ fn contraction(next: f32, previous: f32) -> f32 {
 }
 
 // The square of the way that all steps to come lead together, in errors, from the reductions that two successive steps
-// predict: that of the next one over (1 - q)^2, with q the ratio of their lengths. Where steps do not shrink, it is
-// that of the next step alone.
+// predict: that of the next one over (1 - q)^2, with q the ratio of their lengths. It is 0 where steps do not shrink,
+// because rounding makes them.
 fn squared_way(next: f32, previous: f32) -> f32 {
     let left = 1.0 - sqrt(next / previous);
-    return select(next, next / (left * left), left > 0.0);
+    return select(0.0, next / (left * left), left > 0.0);
 }
 
 // True if the last two reductions tell how fast a fit converges. The first one (NaN), one after a rejection, and that

@@ -87,11 +87,10 @@ impl<R: Real> Outlook<R> {
         self.reduction * self.contraction(best)
     }
 
-    /// Returns the square of the way, in errors, that all steps to come lead; of the next step alone where reductions
-    /// are not comparable.
+    /// Returns the square of the way, in errors, that all steps to come lead; 0 where reductions do not tell it.
     #[inline(always)]
     pub fn squared_distance(&self) -> R {
-        pick(self.is_comparable(), squared_way(self.reduction, self.previous), self.reduction)
+        pick(self.is_comparable(), squared_way(self.reduction, self.previous), R::ZERO)
     }
 
     /// Returns whether the step is at most `xtol` times as long as the vector of the parameters that it moves, both in
@@ -174,8 +173,8 @@ mod tests {
         assert_eq!(Outlook { reduction: 2.0, ..outlook }.expected_reduction(0.1), 1.0);
         // q = ½; steps that do not shrink; a reduction that says nothing of the next one
         assert_eq!(outlook.squared_distance(), 4.0);
-        assert_eq!(Outlook { reduction: 4.0, ..outlook }.squared_distance(), 4.0);
-        assert_eq!(Outlook { was_rejected: true, ..outlook }.squared_distance(), 1.0);
+        assert_eq!(Outlook { reduction: 4.0, ..outlook }.squared_distance(), 0.0);
+        assert_eq!(Outlook { was_rejected: true, ..outlook }.squared_distance(), 0.0);
         let incomparable = [
             Outlook { previous: -4.0, ..outlook },
             Outlook { previous: f64::NAN, ..outlook },

@@ -23,11 +23,11 @@ pub fn contraction<R: Real>(next: R, previous: R, best: R) -> R {
 
 /// Returns the square of the way that all steps to come lead together, in errors, from the reductions that two
 /// successive steps predict: ‖δ‖²/(1 − q)², with ‖δ‖² = δᵀAδ the reduction that a Gauss–Newton step predicts, and q the
-/// ratio of the steps' lengths. Where steps do not shrink, it is that of the next step alone.
+/// ratio of the steps' lengths. It is 0 where steps do not shrink, because rounding makes them.
 #[inline(always)]
 pub fn squared_way<R: Real>(next: R, previous: R) -> R {
     let left = R::ONE - (next / previous).root();
-    pick(left > R::ZERO, next / (left * left), next)
+    pick(left > R::ZERO, next / (left * left), R::ZERO)
 }
 
 /// Returns the reduction that a `share` of a step δ predicts, from `linear` = 2 gᵀδ and `quadratic` = δᵀAδ.
