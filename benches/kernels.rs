@@ -156,8 +156,16 @@ fn sums(arm: &Arm, kernel: &str) -> Stage {
     let Arm { rows: model, data, weight, basis, solution, .. } = *arm;
     let (pixels, columns) = (PIXELS, vec![4, 0, 1, 2, 3]);
     match kernel {
-        "continuum" => Stage::Continuum(Continuum { model, pixels, data, weight, basis, solution }),
-        "normal" => Stage::Normal(Normal { model, pixels, columns, data, weight, continuum: Some((basis, solution)) }),
+        "continuum" => Stage::Continuum(Continuum { model, pixels, data, weight, basis, solution, loss: None }),
+        "normal" => Stage::Normal(Normal {
+            model,
+            pixels,
+            columns,
+            data,
+            weight,
+            continuum: Some((basis, solution)),
+            loss: None,
+        }),
         _ => {
             let estimator = popfit::Estimator::Huber(1.345);
             Stage::Estimate(Estimate { estimator, model, pixels, columns, data, weight })

@@ -7,7 +7,8 @@
 // (stored_rows.wgsl) or resampled here (resampled_rows.wgsl), the continuum is continuum.wgsl's (projection.wgsl), is
 // solved here in a first sweep over the pixels (elimination_first.wgsl), or is none. The host emits tangent_I(place),
 // the derivative by the I-th of the UNIQUE parameters, numbered PARAMETER_OF[I], and FIRST, the number of totals before
-// this kernel's; the continuum's parts vanish at TERMS = 0. f32, sums over 64 lanes in a fixed order.
+// this kernel's; the continuum's parts vanish at TERMS = 0. How a residual counts is in least_squares.wgsl or
+// robust.wgsl. f32, sums over 64 lanes in a fixed order.
 //@use math, members, state, packed, tree
 
 const CROSS: u32 = 1u + UNIQUE + UNIQUE * (UNIQUE + 1u) / 2u; // B, TERMS x UNIQUE
@@ -16,15 +17,15 @@ fn add_pixel(place: Place, j: u32, w: f32, d: f32) {
     let value = row_0(place);
     let scaled = w * continuum_at(j);
     let r = d - scaled * value;
-    sums[0] += r * r;
+    let row = add_residual(r);
     //@for i 0 UNIQUE
-    let j_$i = scaled * tangent_$i(place);
-    sums[1 + $i] += j_$i * r;
+    let j_$i = scaled * row.x * tangent_$i(place);
+    sums[1 + $i] += j_$i * row.y;
     //@for k 0 $i+1
     sums[1 + UNIQUE + $i * ($i + 1) / 2 + $k] += j_$i * j_$k;
     //@end
     //@end
-    let wv = w * value;
+    let wv = w * row.x * value;
     //@for c 0 TERMS
     let s_$c = wv * q[$c];
     //@for i 0 UNIQUE
@@ -54,7 +55,7 @@ fn add_entry(slot: u32, i: u32, k: u32) {
     for (var c = 0u; c < TERMS; c++) {
         sum -= totals[cross_at(c, i)] * totals[cross_at(c, k)];
     }
-    state[at(TRIAL_NORMAL + packed(PARAMETER_OF[i], PARAMETER_OF[k]), slot)] += sum;
+    state[at(TRIAL_NORMAL + packed(PARAMETER_OF[i], PARAMETER_OF[k]), slot)] += curvature_ratio() * sum;
 }
 
 @compute @workgroup_size(64)
@@ -73,8 +74,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     reduce_sums(lane);
     if lane < UNIQUE {
-        state[at(TRIAL_GRADIENT + PARAMETER_OF[lane], slot)] += totals[FIRST + 1u + lane];
         forward_substitute(lane);
+        state[at(TRIAL_GRADIENT + PARAMETER_OF[lane], slot)] += gradient_of(lane);
     }
     workgroupBarrier();
     for (var i = 0u; i < UNIQUE; i++) {
@@ -85,5 +86,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if lane == 0u {
         let chi2 = state[at(TRIAL_CHI2, slot)] + totals[FIRST];
         state[at(TRIAL_CHI2, slot)] = select(chi2, nan_like(chi2), continuum_failed());
+        add_loss_sums(slot);
     }
 }

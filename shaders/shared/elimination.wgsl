@@ -3,6 +3,8 @@
 // both.
 //
 // A workgroup a member. `eliminate` leaves L of C = L L^T (packed) and a in `totals`, and adds ln det C to the member.
+// The data begin at FIRST_DATA of a spectrum's: under a robust loss, which refinement.wgsl goes on with, the cleaned
+// ones.
 // A matrix that is not positive definite leaves NaN, and the step is rejected.
 //@use math, members, state, packed, tree, basis
 
@@ -41,23 +43,28 @@ fn factorise() -> bool {
     return true;
 }
 
-// Replaces S^T D by (L L^T)^-1 S^T D.
-fn substitute() {
+// Replaces the totals x from `first` on by L^-1 x.
+fn forward(first: u32) {
     let terms = term_count();
     for (var r = 0u; r < terms; r++) {
-        var sum = totals[coefficient(r)];
+        var sum = totals[first + r];
         for (var k = 0u; k < r; k++) {
-            sum -= totals[packed(r, k)] * totals[coefficient(k)];
+            sum -= totals[packed(r, k)] * totals[first + k];
         }
-        totals[coefficient(r)] = sum / totals[packed(r, r)];
+        totals[first + r] = sum / totals[packed(r, r)];
     }
+}
+
+// Replaces the totals x from `first` on by L^-T x.
+fn backward(first: u32) {
+    let terms = term_count();
     for (var i = terms; i > 0u; i--) {
         let r = i - 1u;
-        var sum = totals[coefficient(r)];
+        var sum = totals[first + r];
         for (var k = i; k < terms; k++) {
-            sum -= totals[packed(k, r)] * totals[coefficient(k)];
+            sum -= totals[packed(k, r)] * totals[first + k];
         }
-        totals[coefficient(r)] = sum / totals[packed(r, r)];
+        totals[first + r] = sum / totals[packed(r, r)];
     }
 }
 
@@ -76,7 +83,8 @@ fn add_to_continuum(value: f32, w: f32, d: f32) {
 fn conclude(slot: u32) {
     let solved = factorise();
     if solved {
-        substitute();
+        forward(TRIANGLE);
+        backward(TRIANGLE);
     }
     let terms = term_count();
     var ln_det = select(nan_like(1.0), 0.0, solved);
@@ -89,7 +97,7 @@ fn conclude(slot: u32) {
 
 fn eliminate(rows: Rows, position: u32, slot: u32, lane: u32) {
     let spectrum = spectrum_of(slot);
-    let data_start = pixel_data_base(position, spectrum);
+    let data_start = pixel_data_base(position, spectrum) + FIRST_DATA;
     let weight_start = weight_base(position, spectrum);
     let basis_start = basis_base(position, spectrum);
     let transform_start = transform_base(position, spectrum);
@@ -105,4 +113,5 @@ fn eliminate(rows: Rows, position: u32, slot: u32, lane: u32) {
         conclude(slot);
     }
     workgroupBarrier();
+    refine(rows, position, slot, lane);
 }

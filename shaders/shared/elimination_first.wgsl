@@ -8,7 +8,11 @@ fn prepare_continuum(rows: Rows, position: u32, slot: u32, lane: u32) {
 }
 
 fn coefficient_of(c: u32) -> f32 {
-    return totals[coefficient(c)];
+    return solved(c);
+}
+
+fn rest_of(c: u32) -> f32 {
+    return unsolved(c);
 }
 
 fn factor_at(row: u32, column: u32) -> f32 {

@@ -1,5 +1,6 @@
 // How a point counts under an estimator: (cost, residual r, slope s) with chi2 += cost, J = s dm, g += J r, A += J J^T.
-// Robust losses are scipy least_squares', LOSS_SCALE its f_scale; Poisson's likelihood after Laurence & Chromy 2010.
+// Robust losses are scipy least_squares', LOSS_SCALE its f_scale, and give (rho, rho', rho' + 2 z rho''); Student's is
+// a multiple of Cauchy's. Poisson's likelihood after Laurence & Chromy 2010.
 // Twin of src/buffers/estimator.rs.
 //@use math, functions
 
@@ -14,24 +15,27 @@ fn robust(f: f32, w: f32, rho: vec2<f32>) -> vec3<f32> {
     return vec3<f32>(LOSS_SCALE * LOSS_SCALE * rho.x, root * f, root * w);
 }
 
-fn huber(z: f32) -> vec2<f32> {
+fn huber(z: f32) -> vec3<f32> {
     let root = sqrt(max(z, 1.0));
-    return select(vec2<f32>(2.0 * root - 1.0, 1.0 / root), vec2<f32>(z, 1.0), z <= 1.0);
+    return select(vec3<f32>(2.0 * root - 1.0, 1.0 / root, 0.0), vec3<f32>(z, 1.0, 1.0), z <= 1.0);
 }
 
-fn soft_l1(z: f32) -> vec2<f32> {
+fn soft_l1(z: f32) -> vec3<f32> {
     let root = sqrt(1.0 + z);
-    return vec2<f32>(2.0 * z / (root + 1.0), 1.0 / root);
+    return vec3<f32>(2.0 * z / (root + 1.0), 1.0 / root, 1.0 / (root * (1.0 + z)));
 }
 
-fn cauchy(z: f32) -> vec2<f32> {
-    let t = 1.0 + z;
+fn cauchy(z: f32) -> vec3<f32> {
+    let t = 1.0 / (1.0 + z);
     let s = z / (2.0 + z);
-    return vec2<f32>(select(logf(t), 2.0 * s * (1.0 + s * s * tail(s * s)), s <= 0.1), 1.0 / t);
+    return vec3<f32>(
+        select(logf(1.0 + z), 2.0 * s * (1.0 + s * s * tail(s * s)), s <= 0.1), t, t * (t + t - 1.0),
+    );
 }
 
-fn arctan(z: f32) -> vec2<f32> {
-    return vec2<f32>(atanf(z), 1.0 / (1.0 + z * z));
+fn arctan(z: f32) -> vec3<f32> {
+    let t = 1.0 / (1.0 + z * z);
+    return vec3<f32>(atanf(z), t, (1.0 - 3.0 * z * z) * t * t);
 }
 
 // (atanh s - s) / s^3 as a series in q = s^2 <= 0.01.

@@ -7,6 +7,10 @@ fn continuum_at(pixel: u32) -> f32 {
     return 1.0;
 }
 
+fn rest_of(c: u32) -> f32 {
+    return 0.0;
+}
+
 fn factor_at(row: u32, column: u32) -> f32 {
     return 1.0;
 }

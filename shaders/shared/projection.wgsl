@@ -12,6 +12,10 @@ fn coefficient_of(c: u32) -> f32 {
     return solution[solution_start + c];
 }
 
+fn rest_of(c: u32) -> f32 {
+    return solution[solution_start + TERMS + TERMS * TERMS + c];
+}
+
 fn factor_at(row: u32, column: u32) -> f32 {
     return solution[solution_start + TERMS + row * TERMS + column];
 }

@@ -1,4 +1,4 @@
-//! Cost of residuals: least squares, Poisson's likelihood, and scipy's robust losses.
+//! Cost of residuals: least squares, Poisson's likelihood, Student's, and scipy's robust losses.
 
 use crate::error::{Error, InvalidSetting, Result};
 
@@ -27,6 +27,10 @@ pub enum Estimator {
     Cauchy(f64),
     /// ρ = atan z.
     Arctan(f64),
+    /// −2 ln of Student's t distribution with ν degrees of freedom and the scale sigma (Lange, Little & Taylor 1989,
+    /// doi:10.2307/2290063): cost = (ν + 1) ln(1 + r²/ν), r = (y − m) / σ. That is Cauchy's of the scale √ν, times
+    /// (ν + 1)/ν.
+    Student(f64),
     /// A model whose value is the cost itself ([`Closure::cost`](crate::Closure::cost)), which says so by itself.
     #[doc(hidden)]
     Cost,
@@ -44,26 +48,56 @@ pub struct Share {
 }
 
 impl Estimator {
-    /// Fails unless the scale of a robust loss is finite and positive.
+    /// Fails unless the scale of a robust loss, or the number of Student's degrees of freedom, is finite and positive.
     ///
     /// # Errors
-    /// Returns [`Error::Usage`] if the scale is not a positive, finite number.
+    /// Returns [`Error::Usage`] if that number is not positive and finite.
     pub fn validate(self) -> Result<()> {
         self.fault().map_or(Ok(()), |fault| Err(Error::Usage(format!("{}: {}", fault.name, fault.message))))
     }
 
-    /// Returns what is wrong with the scale of a robust loss; `None` if nothing is, or it has none.
+    /// Returns what is wrong with the number of a robust loss; `None` if nothing is, or it has none.
     pub(crate) fn fault(self) -> Option<InvalidSetting> {
-        let scale = self.scale().filter(|scale| !(scale.is_finite() && *scale > 0.0))?;
-        Some(InvalidSetting::new("estimator", format!("a loss with the scale {scale}: it must be positive")))
+        let (what, number) = match self {
+            Estimator::LeastSquares | Estimator::Poisson | Estimator::Cost => return None,
+            Estimator::Huber(c) | Estimator::SoftL1(c) | Estimator::Cauchy(c) | Estimator::Arctan(c) => ("scale", c),
+            Estimator::Student(dof) => ("number of degrees of freedom", dof),
+        };
+        let is_bad = !(number.is_finite() && number > 0.0);
+        is_bad
+            .then(|| InvalidSetting::new("estimator", format!("a loss with the {what} {number}: it must be positive")))
     }
 
     /// Returns the scale of a robust loss, scipy's `f_scale`; `None` for an estimator without one.
-    pub(crate) const fn scale(self) -> Option<f64> {
+    pub(crate) fn scale(self) -> Option<f64> {
         match self {
             Estimator::LeastSquares | Estimator::Poisson | Estimator::Cost => None,
             Estimator::Huber(c) | Estimator::SoftL1(c) | Estimator::Cauchy(c) | Estimator::Arctan(c) => Some(c),
+            Estimator::Student(dof) => Some(dof.sqrt()),
         }
+    }
+
+    /// Returns the same robust loss with another scale, or other degrees of freedom.
+    #[cfg(feature = "files")]
+    pub(crate) fn with_number(self, number: f64) -> Estimator {
+        match self {
+            Estimator::LeastSquares | Estimator::Poisson | Estimator::Cost => self,
+            Estimator::Huber(_) => Estimator::Huber(number),
+            Estimator::SoftL1(_) => Estimator::SoftL1(number),
+            Estimator::Cauchy(_) => Estimator::Cauchy(number),
+            Estimator::Arctan(_) => Estimator::Arctan(number),
+            Estimator::Student(_) => Estimator::Student(number),
+        }
+    }
+
+    /// Returns the weight ψ(r)/r of a residual near 0: 1, and with Student's loss (ν + 1)/ν.
+    pub(crate) fn central_weight(self) -> f64 {
+        if let Estimator::Student(dof) = self { (dof + 1.0) / dof } else { 1.0 }
+    }
+
+    /// Returns whether the loss is robust: outliers count less than by their squares.
+    pub(crate) fn is_robust(self) -> bool {
+        self.scale().is_some()
     }
 
     /// Returns whether the cost is the plain sum of squared residuals, for which there are shorter ways.
@@ -94,15 +128,27 @@ impl Estimator {
 
     /// Returns the WGSL expression of a point's cost, residual and slope, of data `d`, weight `w` and model `m`.
     #[cfg(feature = "gpu")]
-    pub(crate) const fn wgsl(self) -> &'static str {
+    pub(crate) fn wgsl(self) -> String {
         match self {
-            Estimator::LeastSquares => "vec3<f32>((d - w * m) * (d - w * m), d - w * m, w)",
-            Estimator::Poisson => "poisson(d, w, m)",
-            Estimator::Huber(_) => "robust(d - w * m, w, huber(loss_argument(d - w * m)))",
-            Estimator::SoftL1(_) => "robust(d - w * m, w, soft_l1(loss_argument(d - w * m)))",
-            Estimator::Cauchy(_) => "robust(d - w * m, w, cauchy(loss_argument(d - w * m)))",
-            Estimator::Cost => "vec3<f32>(m, -0.5, 1.0)",
-            Estimator::Arctan(_) => "robust(d - w * m, w, arctan(loss_argument(d - w * m)))",
+            Estimator::LeastSquares => "vec3<f32>((d - w * m) * (d - w * m), d - w * m, w)".to_owned(),
+            Estimator::Poisson => "poisson(d, w, m)".to_owned(),
+            Estimator::Cost => "vec3<f32>(m, -0.5, 1.0)".to_owned(),
+            _ => format!("robust(d - w * m, w, {}.xy)", self.wgsl_loss("loss_argument(d - w * m)")),
+        }
+    }
+
+    /// Returns the WGSL expression of ρ, ρ′ and ρ′ + 2 z ρ″ of a robust loss at `argument`, the expression of z.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn wgsl_loss(self, argument: &str) -> String {
+        match self {
+            Estimator::LeastSquares | Estimator::Poisson | Estimator::Cost => {
+                format!("vec3<f32>({argument}, 1.0, 1.0)")
+            }
+            Estimator::Huber(_) => format!("huber({argument})"),
+            Estimator::SoftL1(_) => format!("soft_l1({argument})"),
+            Estimator::Cauchy(_) => format!("cauchy({argument})"),
+            Estimator::Arctan(_) => format!("arctan({argument})"),
+            Estimator::Student(_) => format!("({:?} * cauchy({argument}))", self.central_weight() as f32),
         }
     }
 
@@ -119,13 +165,14 @@ impl Estimator {
             Estimator::SoftL1(c) => robust(f, weight, c, soft_l1),
             Estimator::Cauchy(c) => robust(f, weight, c, cauchy),
             Estimator::Arctan(c) => robust(f, weight, c, arctan),
+            Estimator::Student(dof) => robust(f, weight, dof.sqrt(), |z| cauchy(z).map(|x| self.central_weight() * x)),
         }
     }
 }
 
 /// Returns the share of a point with the residual `f` under a robust loss of scale `c`.
 #[inline]
-fn robust(f: f64, weight: f64, c: f64, loss: fn(f64) -> [f64; 3]) -> Share {
+fn robust(f: f64, weight: f64, c: f64, loss: impl Fn(f64) -> [f64; 3]) -> Share {
     let [rho, first, curvature] = loss((f / c).powi(2));
     // steps of iteratively reweighted least squares fall from anywhere: the loss's own curvature, which may be
     // negative, would leave outliers their gradient and take their weight
@@ -159,24 +206,24 @@ fn excess(t: f64, above: f64) -> f64 {
 // ρ, ρ′ and ρ′ + 2 z ρ″ of each loss.
 
 /// Returns ρ, ρ′ and ρ′ + 2 z ρ″ of Huber's loss.
-fn huber(z: f64) -> [f64; 3] {
+pub(super) fn huber(z: f64) -> [f64; 3] {
     if z <= 1.0 { [z, 1.0, 1.0] } else { [2.0 * z.sqrt() - 1.0, 1.0 / z.sqrt(), 0.0] }
 }
 
 /// Returns ρ, ρ′ and ρ′ + 2 z ρ″ of the loss `soft_l1`, 2 (√(1 + z) − 1).
-fn soft_l1(z: f64) -> [f64; 3] {
+pub(super) fn soft_l1(z: f64) -> [f64; 3] {
     let root = (1.0 + z).sqrt();
     [2.0 * z / (root + 1.0), 1.0 / root, 1.0 / (root * (1.0 + z))]
 }
 
 /// Returns ρ, ρ′ and ρ′ + 2 z ρ″ of Cauchy's loss, ln(1 + z).
-fn cauchy(z: f64) -> [f64; 3] {
+pub(super) fn cauchy(z: f64) -> [f64; 3] {
     let t = 1.0 + z;
     [z.ln_1p(), 1.0 / t, (1.0 - z) / (t * t)]
 }
 
 /// Returns ρ, ρ′ and ρ′ + 2 z ρ″ of the loss arctan z.
-fn arctan(z: f64) -> [f64; 3] {
+pub(super) fn arctan(z: f64) -> [f64; 3] {
     let t = 1.0 + z * z;
     [z.atan(), 1.0 / t, (1.0 - 3.0 * z * z) / (t * t)]
 }
@@ -189,7 +236,9 @@ mod tests {
     #[test]
     fn gradients_meet_differences() {
         let losses = [Estimator::LeastSquares, Estimator::Poisson, Estimator::Huber(0.7), Estimator::SoftL1(0.7)];
-        for estimator in losses.into_iter().chain([Estimator::Cauchy(0.7), Estimator::Arctan(1.5)]) {
+        for estimator in
+            losses.into_iter().chain([Estimator::Cauchy(0.7), Estimator::Arctan(1.5), Estimator::Student(3.0)])
+        {
             for (data, weight, model) in [(3.0, 1.0, 2.5), (7.0, 2.0, 1.0), (0.0, 1.0, 0.4), (5.0, 1.0, 5.01)] {
                 let cost = |m: f64| estimator.share(data, weight, m).cost;
                 let step = 1e-6 * model;
@@ -216,6 +265,8 @@ mod tests {
             let (near, far) = (excess(t, 1.0 + t), t - t.ln_1p());
             assert!((near / far - 1.0).abs() < 1e-13, "{t}: {near} {far}");
         }
-        assert!(Estimator::Huber(0.0).validate().is_err() && Estimator::Cauchy(f64::NAN).validate().is_err());
+        for bad in [Estimator::Huber(0.0), Estimator::Cauchy(f64::NAN), Estimator::Student(-1.0)] {
+            assert!(bad.validate().is_err(), "{bad:?}");
+        }
     }
 }

@@ -3,13 +3,15 @@
 
 mod cost;
 mod estimator;
+mod residuals;
 mod sums;
 
 pub use crate::math::triangle::{packed_index, packed_length, solve_lower, solve_upper};
 pub use crate::math::values::Values;
 pub use cost::{Cost, KernelCost, Work};
 pub use estimator::{Estimator, Share};
-pub use sums::Sums;
+pub(crate) use residuals::NormalMeans;
+pub use sums::{LossSums, Sums};
 
 /// Names a buffer of a [`Recording`](crate::recording::Recording).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

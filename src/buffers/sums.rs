@@ -2,12 +2,24 @@
 
 use crate::math::triangle::packed_length;
 
+/// Sums over the pixels of a spectrum under a robust loss, with ψ half of its derivative; all 0 without one.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LossSums {
+    /// Σ ψ′, as the normal matrix has it: not below Σ ψ/r times what normal residuals give.
+    pub curvature: f64,
+    /// Σ ψ².
+    pub scatter: f64,
+    /// Number of pixels whose weight ψ/r is below half of that of a small residual.
+    pub downweighted: f64,
+}
+
 /// Sums over a member's rows at one point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sums {
     pub chi2: f64,
     pub penalty: f64,
     pub ln_det: f64,
+    pub loss: LossSums,
     pub gradient: Vec<f64>,
     /// Packed lower triangle.
     pub normal_matrix: Vec<f64>,
@@ -20,6 +32,7 @@ impl Sums {
             chi2: f64::NAN,
             penalty: f64::NAN,
             ln_det: f64::NAN,
+            loss: LossSums { curvature: f64::NAN, scatter: f64::NAN, downweighted: f64::NAN },
             gradient: vec![f64::NAN; parameters],
             normal_matrix: vec![f64::NAN; packed_length(parameters)],
         }

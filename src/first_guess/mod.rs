@@ -218,7 +218,7 @@ impl FirstGuess {
     /// Sums a spectrum's products with its continuum in the fine bins of each segment; `smooth` is each arm's weight ·
     /// continuum.
     fn signals(&self, prepared: &Prepared, smooth: &[Vec<f32>], samplings: &[&Sampling]) -> Vec<Signals> {
-        let of = |unit: &Unit| unit.signals(&prepared.arms[unit.arm].data, &smooth[unit.arm], samplings[unit.arm]);
+        let of = |unit: &Unit| unit.signals(&prepared.arms[unit.arm].cleaned, &smooth[unit.arm], samplings[unit.arm]);
         self.units.iter().map(of).collect()
     }
 

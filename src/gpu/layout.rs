@@ -23,12 +23,14 @@ pub(super) enum Field {
     TrialChi2,
     TrialPenalty,
     TrialLnDet,
+    TrialLoss,
     TrialGradient,
     TrialNormal,
     Accepted,
     Chi2,
     Penalty,
     LnDet,
+    Loss,
     Gradient,
     Normal,
     Damping,
@@ -38,17 +40,19 @@ pub(super) enum Field {
 
 /// Fields in their order, with their names in WGSL. The sums of the trial and of the accepted point have the same
 /// order.
-const FIELDS: [(Field, &str); 15] = [
+const FIELDS: [(Field, &str); 17] = [
     (Field::TrialParameters, "TRIAL_PARAMETERS"),
     (Field::TrialChi2, "TRIAL_CHI2"),
     (Field::TrialPenalty, "TRIAL_PENALTY"),
     (Field::TrialLnDet, "TRIAL_LN_DET"),
+    (Field::TrialLoss, "TRIAL_LOSS"),
     (Field::TrialGradient, "TRIAL_GRADIENT"),
     (Field::TrialNormal, "TRIAL_NORMAL"),
     (Field::Accepted, "ACCEPTED"),
     (Field::Chi2, "CHI2"),
     (Field::Penalty, "PENALTY"),
     (Field::LnDet, "LN_DET"),
+    (Field::Loss, "LOSS"),
     (Field::Gradient, "GRADIENT"),
     (Field::Normal, "NORMAL"),
     (Field::Damping, "DAMPING"),
@@ -97,11 +101,13 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Returns the number of floats that a field takes per member: P, P (P + 1) / 2 for a packed matrix, or 1.
+    /// Returns the number of floats that a field takes per member: P, P (P + 1) / 2 for a packed matrix, 3 for
+    /// the sums of a loss, or 1.
     fn length(self, field: Field) -> usize {
         match field {
             Field::TrialParameters | Field::TrialGradient | Field::Accepted | Field::Gradient => self.parameters,
             Field::TrialNormal | Field::Normal => packed_length(self.parameters),
+            Field::TrialLoss | Field::Loss => 3,
             _ => 1,
         }
     }
@@ -158,7 +164,7 @@ impl Layout {
         let mut out = Constants::default();
         out.unsigned("PARAMETERS", self.parameters);
         out.unsigned("CAPACITY", self.capacity);
-        out.unsigned("TRIAL_SUMS", 3 + self.parameters + packed_length(self.parameters));
+        out.unsigned("TRIAL_SUMS", 6 + self.parameters + packed_length(self.parameters));
         for (field, name) in FIELDS {
             out.unsigned(name, self.offset(field));
         }
@@ -208,12 +214,13 @@ mod tests {
         for (trial, accepted) in [
             (Field::TrialPenalty, Field::Penalty),
             (Field::TrialLnDet, Field::LnDet),
+            (Field::TrialLoss, Field::Loss),
             (Field::TrialGradient, Field::Gradient),
             (Field::TrialNormal, Field::Normal),
         ] {
             assert_eq!(layout.offset(accepted) - layout.offset(trial), shift);
         }
-        assert_eq!(layout.state_length(), 2 * (5 + 3 + 5 + 15) + 3);
+        assert_eq!(layout.state_length(), 2 * (5 + 6 + 5 + 15) + 3);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use web_time::Instant;
 use super::context::Context;
 use super::faults::{Call, Fault};
 use super::layout::{EVALUATIONS, Field, GAVE_WAY, Layout, NO_VALUE, ROUNDS, STATUS, verdict};
+use crate::buffers::LossSums;
 use crate::error::Result;
 use crate::math::triangle::packed_length;
 use crate::solver::simplex::LANES;
@@ -165,6 +166,11 @@ fn outcome(layout: Layout, slot: usize, state: &[f32], control: &[i32]) -> Outco
         chi2: number(Field::Chi2, 0),
         penalty: number(Field::Penalty, 0),
         ln_det: number(Field::LnDet, 0),
+        loss: LossSums {
+            curvature: number(Field::Loss, 0),
+            scatter: number(Field::Loss, 1),
+            downweighted: number(Field::Loss, 2),
+        },
         gradient: list(Field::Gradient, layout.parameters),
         normal_matrix: list(Field::Normal, packed_length(layout.parameters)),
     }
@@ -194,6 +200,7 @@ fn simplex_outcome(layout: Layout, simplex: usize, fields: &[f32], control: &[i3
         chi2: best.map_or(f64::INFINITY, value),
         penalty: 0.0,
         ln_det: 0.0,
+        loss: LossSums::default(),
         gradient: Vec::new(),
         normal_matrix: Vec::new(),
     }

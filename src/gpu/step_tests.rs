@@ -8,7 +8,7 @@ use super::adapter::{self, Choice};
 use super::context::{Context, Options};
 use super::layout::{CONTROL, Field, Layout, RUNNING};
 use super::population::GpuPopulation;
-use crate::buffers::{Parameter, Sums};
+use crate::buffers::{LossSums, Parameter, Sums};
 use crate::math::Real;
 use crate::math::triangle::{packed_index, packed_length};
 use crate::recording::Recording;
@@ -86,7 +86,14 @@ fn sums(random: &mut Random) -> Sums {
     let size = if random.below(60) == 0 { 0.0 } else { share * chi2.sqrt() };
     let slope = |scale: &f64| single(scale * one_of(random, &[-size, size]) * (0.5 + random.uniform()));
     let gradient = scale.iter().map(slope).collect();
-    Sums { chi2, penalty: one_of(random, &[0.0, 0.0, 0.0, 0.25]), ln_det: 0.0, gradient, normal_matrix }
+    Sums {
+        chi2,
+        penalty: one_of(random, &[0.0, 0.0, 0.0, 0.25]),
+        ln_det: 0.0,
+        loss: LossSums::default(),
+        gradient,
+        normal_matrix,
+    }
 }
 
 /// Draws the sums at the other end of a step, whose gradient changes by more or less than the normal matrix says.

@@ -1,6 +1,6 @@
 //! The continuum by variable projection (Golub & Pereyra 1973): S_jc = weight_j value_j p_c(λ_j), C = SᵀS, C a = SᵀD.
-//! Writes a and C's Cholesky factor, adds ln det C. Rows f32 or f64, sums and the solve f64. Twin of
-//! `shaders/continuum.wgsl`.
+//! Writes a and C's Cholesky factor, adds ln det C. Under a robust loss `robust.rs` goes on from there. Rows f32 or
+//! f64, sums and the solve f64. Twin of `shaders/continuum.wgsl`.
 //!
 //! Here the sums are made in the stored basis and transformed to the orthonormal p = transform · basis afterwards, in
 //! f64. The shader forms the orthonormal basis pixel by pixel, which its sums in f32 (a tree in a fixed order) need.
@@ -10,11 +10,14 @@ use pulp::{Simd, WithSimd};
 #[cfg(feature = "gpu")]
 use super::pixel_sums::{self, Sweep};
 #[cfg(feature = "gpu")]
+use super::robust;
+use super::robust::{Refinement, STEPS};
+#[cfg(feature = "gpu")]
 use super::shader::{Dispatch, Shader, ShaderContext};
 #[cfg(feature = "gpu")]
 use super::shader_rows::{self, StoredRows};
 use super::{Kernel, Memory};
-use crate::buffers::{BufferId, Cost, Declared, Work};
+use crate::buffers::{BufferId, Cost, Declared, Estimator, Work};
 #[cfg(feature = "gpu")]
 use crate::error::Result;
 use crate::math::Real;
@@ -42,6 +45,10 @@ impl Basis {
 
 /// Variable projection: C = SᵀS, S_jc = weight_j value_j p_c(λ_j); solves C a = SᵀD. Writes to `solution` the `terms`
 /// coefficients a, then C's Cholesky factor L (terms × terms, row-major, lower), and adds ln det C to the member.
+///
+/// Under a robust `loss` the solution is that of the cleaned data, which lie behind the data in the same buffer. The
+/// coefficients that minimise the loss then take its place. On a GPU the factor becomes that of C under the weights
+/// of the residuals, and behind it is L⁻¹ Sᵀψ (terms); on the CPU `normal` makes both.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Continuum {
     pub model: BufferId,
@@ -50,6 +57,7 @@ pub struct Continuum {
     pub weight: BufferId,
     pub basis: Basis,
     pub solution: BufferId,
+    pub loss: Option<Estimator>,
 }
 
 impl Kernel for Continuum {
@@ -59,10 +67,11 @@ impl Kernel for Continuum {
         vec![self.model, self.solution]
     }
 
-    /// Returns (T (T + 1) + 2 T) N operations for T terms and N pixels.
+    /// Returns (T (T + 1) + 2 T) N operations for T terms and N pixels; under a loss 4 T N more for each Newton step.
     fn cost(&self, _: Declared<'_>) -> Cost {
         let terms = self.basis.terms;
-        Cost::new(terms * (terms + 3) * self.pixels, (3 + terms) * self.pixels)
+        let steps = if self.loss.is_some() { STEPS } else { 0 };
+        Cost::new((terms * (terms + 3) + 4 * steps * terms) * self.pixels, (3 + terms) * self.pixels)
     }
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
@@ -70,18 +79,18 @@ impl Kernel for Continuum {
         let mut ln_det = f64::NAN;
         let mut scratch = memory.take_scratch();
         memory.write(self.solution, |memory, solution| {
-            let rows = MemberRows {
-                terms,
-                pixels: self.pixels,
-                value: &memory.floats(self.model)[..self.pixels],
-                data: memory.floats(self.data),
-                weight: memory.floats(self.weight),
-                basis: memory.floats(basis),
-                transform: memory.floats(transform),
-                solution,
-                block: &mut scratch.products,
-            };
+            let pixels = self.pixels;
+            let (value, weight) = (&memory.floats(self.model)[..pixels], memory.floats(self.weight));
+            let (basis, transform) = (memory.floats(basis), memory.floats(transform));
+            let (data, cleaned) = memory.floats(self.data).split_at(pixels);
+            let data_of_rows = if self.loss.is_some() { cleaned } else { data };
+            let block = &mut scratch.products;
+            let rows =
+                MemberRows { terms, pixels, value, data: data_of_rows, weight, basis, transform, solution, block };
             ln_det = rows.run();
+            if let Some(loss) = self.loss {
+                Refinement { loss, terms, pixels, value, data, weight, basis, transform, solution }.run();
+            }
         });
         memory.give_scratch_back(scratch);
         memory.add(|_, sums| sums.ln_det += ln_det);
@@ -103,9 +112,28 @@ impl Kernel for Continuum {
         shader.constants.unsigned("PIXELS", self.pixels);
         shader.constants.unsigned("TERMS", terms);
         shader.constants.unsigned("TRIANGLE", packed_length(terms));
-        let sweep = Sweep { function: "reduce_continuum_sums", sums: pixel_sums::of_continuum(terms) };
-        pixel_sums::declare_sums(&mut shader.constants, &[sweep]);
+        let sweeps = self.declare_sweeps(&mut shader);
+        pixel_sums::declare_sums(&mut shader.constants, &sweeps);
         Ok(shader)
+    }
+}
+
+#[cfg(feature = "gpu")]
+impl Continuum {
+    /// Declares to a shader how the continuum is refined under the loss, if there is one, and returns the sweeps over
+    /// the pixels that a continuum takes.
+    pub(super) fn declare_sweeps(&self, shader: &mut Shader) -> Vec<Sweep> {
+        let terms = self.basis.terms;
+        let mut sweeps = vec![Sweep { function: "reduce_continuum_sums", sums: pixel_sums::of_continuum(terms) }];
+        shader.constants.unsigned("FIRST_DATA", if self.loss.is_some() { self.pixels } else { 0 });
+        shader.uses.push(if self.loss.is_some() { "refinement" } else { "no_refinement" });
+        if let Some(loss) = self.loss {
+            robust::declare_loss(shader, loss);
+            shader.constants.unsigned("STEPS", STEPS);
+            shader.constants.unsigned("REFINED", pixel_sums::of_continuum(terms));
+            sweeps.push(Sweep { function: "reduce_refinement_sums", sums: pixel_sums::of_refinement(terms) });
+        }
+        sweeps
     }
 }
 

@@ -4,7 +4,7 @@
 
 use pulp::{Simd, WithSimd};
 
-use super::normal;
+use super::normal::{self, Projected};
 #[cfg(feature = "gpu")]
 use super::pixel_sums::{self, Sweep};
 #[cfg(feature = "gpu")]
@@ -137,7 +137,7 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
             }
             gram.add(simd, count);
         }
-        normal::gather(&gram, 0, self.columns, &[], self.sums);
+        normal::gather(&gram, 0, self.columns, &Projected::default(), self.sums);
         *self.block = gram.into_memory();
     }
 }

@@ -29,6 +29,7 @@ pub mod prior;
 pub mod product;
 pub mod resample;
 pub mod resolve;
+mod robust;
 mod segment;
 #[cfg(feature = "gpu")]
 pub(crate) mod shader;

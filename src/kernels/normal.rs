@@ -1,11 +1,17 @@
 //! Adds one arm to a member's sums (see `docs/src/equations.md`): with r = D − weight · value · continuum and J =
 //! weight · continuum · tangents, χ² += rᵀr, g += Jᵀr, A += JᵀJ − Bᵀ C⁻¹ B, B = SᵀJ, C = L Lᵀ from `continuum`. Rows
 //! f32 or f64, sums f64. Twin of `shaders/normal.wgsl`.
+//!
+//! Under a robust loss ρ the rows of S, J and r are multiplied by the roots of the weights ω = ψ(r)/r. Then χ² += Σ ρ,
+//! g += Jᵀψ − Bᵀ C⁻¹ Sᵀψ, and A is multiplied by Σ ψ′ / Σ ω (`robust.rs`).
 
 use pulp::{Simd, WithSimd};
 
 #[cfg(feature = "gpu")]
 use super::pixel_sums::{self, Sweep};
+#[cfg(feature = "gpu")]
+use super::robust;
+use super::robust::Tally;
 #[cfg(feature = "gpu")]
 use super::shader::{Dispatch, Shader, ShaderContext};
 #[cfg(feature = "gpu")]
@@ -13,18 +19,19 @@ use super::shader_rows::{self, StoredRows};
 use super::{Basis, Kernel, Memory};
 #[cfg(feature = "gpu")]
 use super::{Continuum, Resample};
-use crate::buffers::{BufferId, Cost, Declared, Sums, Work};
+use crate::buffers::{BufferId, Cost, Declared, Estimator, Sums, Work};
 #[cfg(feature = "gpu")]
 use crate::error::Result;
 use crate::math::Real;
 use crate::math::aligned::Aligned;
 use crate::math::gram::{BLOCK, Gram};
-use crate::math::triangle::packed_index;
 #[cfg(feature = "gpu")]
 use crate::math::triangle::packed_length;
+use crate::math::triangle::{cholesky, packed_index, solve_lower};
 
 /// Adds an arm to the member's sums: r = D − weight · value · continuum, J = weight · continuum · tangents,
-/// χ² += rᵀr, g += Jᵀr, A += JᵀJ − Bᵀ C⁻¹ B with B = SᵀJ. Without a continuum it is 1 and B empty.
+/// χ² += rᵀr, g += Jᵀr, A += JᵀJ − Bᵀ C⁻¹ B with B = SᵀJ. Without a continuum it is 1 and B empty. A robust loss
+/// reweights the rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Normal {
     pub model: BufferId,
@@ -34,6 +41,7 @@ pub struct Normal {
     pub data: BufferId,
     pub weight: BufferId,
     pub continuum: Option<(Basis, BufferId)>,
+    pub loss: Option<Estimator>,
 }
 
 impl Kernel for Normal {
@@ -64,9 +72,10 @@ impl Kernel for Normal {
                 pixels: self.pixels,
                 columns: &self.columns,
                 model: memory.floats(self.model),
-                data: memory.floats(self.data),
+                data: &memory.floats(self.data)[..self.pixels],
                 weight: memory.floats(self.weight),
                 continuum,
+                loss: self.loss,
                 sums,
                 block: &mut scratch.products,
             };
@@ -125,17 +134,27 @@ impl Normal {
         constants.unsigned("TERMS", terms);
         constants.unsigned("TRIANGLE", packed_length(terms));
         let count = pixel_sums::declare_tangents(constants, &self.columns)?;
-        let first = if continuum.is_some() { pixel_sums::of_continuum(terms) } else { 0 };
-        constants.unsigned("FIRST", first);
-        let sweeps = [("reduce_continuum_sums", first), ("reduce_sums", pixel_sums::of_normal(count, terms))];
-        let sweeps = sweeps.map(|(function, sums)| Sweep { function, sums });
-        pixel_sums::declare_sums(constants, &sweeps[usize::from(continuum.is_none())..]);
+        let mut sweeps = continuum.map_or(Vec::new(), |continuum| continuum.declare_sweeps(&mut shader));
+        shader.constants.unsigned("FIRST", sweeps.iter().map(|sweep| sweep.sums).sum());
+        let own = pixel_sums::of_normal(count, terms);
+        shader.uses.push(if self.loss.is_some() { "robust" } else { "least_squares" });
+        if let Some(loss) = self.loss {
+            robust::declare_loss(&mut shader, loss);
+            shader.constants.unsigned("OF_LOSS", own);
+        }
+        let of_loss = if self.loss.is_some() { pixel_sums::OF_LOSS } else { 0 };
+        sweeps.push(Sweep { function: "reduce_sums", sums: own + of_loss });
+        pixel_sums::declare_sums(&mut shader.constants, &sweeps);
         Ok(shader)
     }
 
     /// Returns how many bytes of workgroup memory the kernel needs if `continuum` is fused into it, or without.
     pub(crate) fn workgroup_bytes(&self, continuum: Option<&Continuum>) -> u32 {
-        pixel_sums::workgroup_bytes(&self.columns, continuum.map_or(0, |continuum| continuum.basis.terms))
+        pixel_sums::workgroup_bytes(
+            &self.columns,
+            continuum.map_or(0, |continuum| continuum.basis.terms),
+            self.loss.is_some(),
+        )
     }
 }
 
@@ -152,6 +171,7 @@ struct MemberRows<'a, R> {
     pub data: &'a [R],
     pub weight: &'a [R],
     pub continuum: Option<Projection<'a, R>>,
+    pub loss: Option<Estimator>,
     pub sums: &'a mut Sums,
     /// Memory for a block of rows.
     pub block: &'a mut Aligned<R>,
@@ -165,7 +185,7 @@ struct Projection<'a, R> {
     pub basis: &'a [R],
     /// (terms, terms) lower triangular.
     pub transform: &'a [R],
-    /// (terms + terms²): coefficients, then the Cholesky factor of C.
+    /// (terms + terms²): coefficients, then the Cholesky factor L of C; under a robust loss more, which is not needed.
     pub solution: &'a [R],
 }
 
@@ -203,6 +223,15 @@ impl<R: Real> MemberRows<'_, R> {
                     smooth.iter_mut().zip(basis).for_each(|(s, b)| *s += factor * b.to_f64());
                 }
             }
+            if let Some(loss) = self.loss {
+                let mut residuals = [0.0; BLOCK];
+                let [data, weight, value] = [self.data, self.weight, self.model].map(|row| &row[start..start + count]);
+                for ((((r, d), w), v), s) in residuals.iter_mut().zip(data).zip(weight).zip(value).zip(&smooth) {
+                    *r = if *w > R::ZERO { d.to_f64() - w.to_f64() * v.to_f64() * s } else { 0.0 };
+                }
+                self.sums.chi2 += loss.cost(&residuals);
+                continue;
+            }
             let [data, weight, value] =
                 [self.data, self.weight, self.model].map(|row| row[start..start + count].chunks(COST_LANES));
             for (((data, weight), value), smooth) in data.zip(weight).zip(value).zip(smooth.chunks(COST_LANES)) {
@@ -217,9 +246,12 @@ impl<R: Real> MemberRows<'_, R> {
     }
 
     /// Adds an arm's χ², gradient and normal matrix to the sums, from `gram`, with rows S (terms), J (columns), r.
-    fn accumulate(&mut self, gram: &Gram<R>) {
+    fn accumulate(&mut self, gram: &Gram<R>, tally: Option<Tally>) {
         let terms = self.continuum.map_or(0, |c| c.terms);
         let count = self.columns.len();
+        if let (Some(loss), Some(tally)) = (self.loss, tally) {
+            return self.accumulate_robust(gram, &tally, tally.ratio(loss));
+        }
         let residual = terms + count;
         // L⁻¹ B, one column a tangent
         let mut projected = vec![0.0; terms * count];
@@ -237,21 +269,67 @@ impl<R: Real> MemberRows<'_, R> {
             }
         }
         self.sums.chi2 += gram.sum(residual, residual);
+        gather(gram, terms, self.columns, &Projected { columns: &projected, ..Projected::default() }, self.sums);
+    }
+
+    /// Does so under a robust loss, with the continuum in the stored basis, which makes no difference to what is left
+    /// without it.
+    fn accumulate_robust(&mut self, gram: &Gram<R>, tally: &Tally, ratio: f64) {
+        let terms = self.continuum.map_or(0, |c| c.terms);
+        let residual = terms + self.columns.len();
+        let mut factor: Vec<f64> = (0..terms).flat_map(|i| (0..=i).map(move |j| gram.sum(i, j))).collect();
+        for i in (0..terms).map(|i| packed_index(i, i)) {
+            // a term that no pixel sees leaves the solve
+            factor[i] = if factor[i] == 0.0 { 1.0 } else { factor[i] };
+        }
+        let is_sound = cholesky(&mut factor, terms);
+        let row = |i: usize| {
+            let mut row: Vec<f64> = (0..terms).map(|k| gram.sum(i, k)).collect();
+            solve_lower(&factor, &mut row);
+            row
+        };
+        let projected: Vec<f64> = (terms..residual).flat_map(row).collect();
+        self.sums.chi2 += if is_sound { tally.cost } else { f64::NAN };
+        tally.add_to(ratio, &mut self.sums.loss);
+        let projected = Projected { columns: &projected, rest: &row(residual), ratio };
         gather(gram, terms, self.columns, &projected, self.sums);
     }
 }
 
+/// What is left of an arm's gradient and normal matrix where the continuum is eliminated.
+pub(super) struct Projected<'a> {
+    /// (columns, terms) L⁻¹ B.
+    pub columns: &'a [f64],
+    /// (terms) L⁻¹ Sᵀψ; empty where the coefficients solve their equation.
+    pub rest: &'a [f64],
+    /// Factor of the normal matrix.
+    pub ratio: f64,
+}
+
+impl Default for Projected<'_> {
+    fn default() -> Self {
+        Projected { columns: &[], rest: &[], ratio: 1.0 }
+    }
+}
+
 /// Adds an arm's gradient and normal matrix, without its continuum terms, to the sums. They are of a Gram matrix with
-/// rows S (terms), J (columns), r; `projected` is L⁻¹ B, (columns, terms).
-pub(super) fn gather<R: Real>(gram: &Gram<R>, terms: usize, columns: &[usize], projected: &[f64], sums: &mut Sums) {
+/// rows S (terms), J (columns), r.
+pub(super) fn gather<R: Real>(
+    gram: &Gram<R>,
+    terms: usize,
+    columns: &[usize],
+    projected: &Projected<'_>,
+    sums: &mut Sums,
+) {
     let residual = terms + columns.len();
     for (i, &p) in columns.iter().enumerate() {
-        sums.gradient[p] += gram.sum(residual, terms + i);
+        let of_rest: f64 = projected.columns[i * terms..].iter().zip(projected.rest).map(|(b, r)| b * r).sum();
+        sums.gradient[p] += gram.sum(residual, terms + i) - of_rest;
         for (j, &q) in columns.iter().enumerate().take(i + 1) {
-            let (x, y) = (&projected[i * terms..][..terms], &projected[j * terms..][..terms]);
+            let (x, y) = (&projected.columns[i * terms..][..terms], &projected.columns[j * terms..][..terms]);
             let schur: f64 = x.iter().zip(y).map(|(a, b)| a * b).sum();
             // two rows of one parameter (a tied label) meet twice
-            let times = if i != j && p == q { 2.0 } else { 1.0 };
+            let times = projected.ratio * if i != j && p == q { 2.0 } else { 1.0 };
             sums.normal_matrix[packed_index(p, q)] += times * (gram.sum(terms + i, terms + j) - schur);
         }
     }
@@ -267,9 +345,11 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
         if rows == 0 {
             return self.add_cost();
         }
-        let mut gram = Gram::in_memory(std::mem::take(self.block), terms + rows + 1, terms);
+        let skip = if self.loss.is_some() { 0 } else { terms };
+        let mut gram = Gram::in_memory(std::mem::take(self.block), terms + rows + 1, skip);
         let coefficients = self.continuum.map(|c| c.coefficients::<R>()).unwrap_or_default();
         let (mut smooth, mut scaled) = ([R::ONE; BLOCK], [R::ZERO; BLOCK]);
+        let mut tally = self.loss.map(|_| Tally::default());
         for start in (0..self.pixels).step_by(BLOCK) {
             let count = BLOCK.min(self.pixels - start);
             let (weight, value) = (&self.weight[start..start + count], &self.model[start..start + count]);
@@ -297,9 +377,17 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
                     *j = if *w > R::ZERO { *w * *s * *t } else { R::ZERO };
                 }
             }
+            if let (Some(loss), Some(tally)) = (self.loss, &mut tally) {
+                let mut residuals = [R::ZERO; BLOCK];
+                residuals[..count].copy_from_slice(&gram.row(terms + rows)[..count]);
+                let roots = tally.add(loss, &residuals, weight);
+                for i in 0..=terms + rows {
+                    gram.row(i)[..count].iter_mut().zip(&roots).for_each(|(x, root)| *x *= *root);
+                }
+            }
             gram.add(simd, count);
         }
-        self.accumulate(&gram);
+        self.accumulate(&gram, tally);
         *self.block = gram.into_memory();
     }
 }

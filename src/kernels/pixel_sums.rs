@@ -42,14 +42,23 @@ pub(super) const fn of_continuum(terms: usize) -> usize {
     packed_length(terms) + terms
 }
 
+/// Returns how many sums over pixels a Newton step of a continuum of this many terms needs under a robust loss.
+pub(super) const fn of_refinement(terms: usize) -> usize {
+    terms + 2
+}
+
+/// Number of sums over pixels that a robust loss adds to those of the normal matrix.
+pub(super) const OF_LOSS: usize = 4;
+
 /// Returns how many sums over pixels χ², gradient and normal matrix need for so many parameters and continuum terms.
 pub(super) const fn of_normal(parameters: usize, terms: usize) -> usize {
     1 + parameters + packed_length(parameters) + terms * parameters
 }
 
 /// Returns how many bytes of workgroup memory a kernel needs for the sums of a continuum and of the normal matrix.
-pub(super) fn workgroup_bytes(columns: &[usize], terms: usize) -> u32 {
-    let totals = of_continuum(terms) + of_normal(unique(columns).len(), terms);
+pub(super) fn workgroup_bytes(columns: &[usize], terms: usize, is_robust: bool) -> u32 {
+    let of_loss = if is_robust { of_refinement(terms) + terms + OF_LOSS } else { 0 };
+    let totals = of_continuum(terms) + of_normal(unique(columns).len(), terms) + of_loss;
     4 * (CHUNK * (LANES + 1) + totals) as u32
 }
 

@@ -8,7 +8,7 @@ use super::label::{declare_label, slope_ratios};
 #[cfg(feature = "gpu")]
 use super::shader::{Dispatch, Shader, ShaderContext, Target};
 use super::{Kernel, LabelInput, Memory, Priors};
-use crate::buffers::{BufferId, Cost, Declared, Parameter, Sums, Work};
+use crate::buffers::{BufferId, Cost, Declared, LossSums, Parameter, Sums, Work};
 #[cfg(feature = "gpu")]
 use crate::error::{Error, Result};
 use crate::math::Real;
@@ -113,6 +113,7 @@ pub fn prior(
     sums.chi2 = 0.0;
     sums.penalty = 0.0;
     sums.ln_det = 0.0;
+    sums.loss = LossSums::default();
     sums.gradient.fill(0.0);
     sums.normal_matrix.fill(0.0);
     for p in 0..u.len() {

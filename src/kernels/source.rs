@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 /// Files of `shaders/shared/`.
-const SHARED: [(&str, &str); 28] = [
+const SHARED: [(&str, &str); 32] = [
     ("activation", include_str!("../../shaders/shared/activation.wgsl")),
     ("basis", include_str!("../../shaders/shared/basis.wgsl")),
     ("box", include_str!("../../shaders/shared/box.wgsl")),
@@ -23,13 +23,17 @@ const SHARED: [(&str, &str); 28] = [
     ("judge", include_str!("../../shaders/shared/judge.wgsl")),
     ("label", include_str!("../../shaders/shared/label.wgsl")),
     ("layer", include_str!("../../shaders/shared/layer.wgsl")),
+    ("least_squares", include_str!("../../shaders/shared/least_squares.wgsl")),
     ("linear", include_str!("../../shaders/shared/linear.wgsl")),
     ("math", include_str!("../../shaders/shared/math.wgsl")),
     ("members", include_str!("../../shaders/shared/members.wgsl")),
     ("no_continuum", include_str!("../../shaders/shared/no_continuum.wgsl")),
+    ("no_refinement", include_str!("../../shaders/shared/no_refinement.wgsl")),
     ("packed", include_str!("../../shaders/shared/packed.wgsl")),
     ("projection", include_str!("../../shaders/shared/projection.wgsl")),
+    ("refinement", include_str!("../../shaders/shared/refinement.wgsl")),
     ("resampled_rows", include_str!("../../shaders/shared/resampled_rows.wgsl")),
+    ("robust", include_str!("../../shaders/shared/robust.wgsl")),
     ("rotation", include_str!("../../shaders/shared/rotation.wgsl")),
     ("secant", include_str!("../../shaders/shared/secant.wgsl")),
     ("smooth", include_str!("../../shaders/shared/smooth.wgsl")),

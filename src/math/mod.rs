@@ -14,6 +14,7 @@ pub mod functions;
 pub mod gram;
 pub mod hyperbolic;
 pub mod lanes;
+pub mod logarithms;
 pub mod probability;
 pub mod product;
 pub mod rotation;

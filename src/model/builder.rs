@@ -208,7 +208,8 @@ impl SpectralModelBuilder {
         Ok(())
     }
 
-    /// Fails if an interval of the mask is empty or not finite, or if the error floor is negative or not finite.
+    /// Fails if an interval of the mask is empty or not finite, if the error floor is negative or not finite, or if the
+    /// loss is not for spectra.
     fn check_spectra(&self) -> Result<()> {
         for (low, high) in &self.spectra.mask {
             if !(low.is_finite() && high.is_finite() && low < high) {
@@ -218,6 +219,13 @@ impl SpectralModelBuilder {
         let floor = self.spectra.error_floor;
         if !(floor.is_finite() && floor >= 0.0) {
             return Err(Error::Model(format!("spectra.error_floor must not be negative: {floor}")));
+        }
+        let loss = self.spectra.loss;
+        if let Some(fault) = loss.fault() {
+            return Err(Error::Model(format!("spectra.loss: {}", fault.message)));
+        }
+        if !(loss.is_least_squares() || loss.is_robust()) {
+            return Err(Error::Model(format!("spectra.loss: {loss:?} is for curves; spectra take a robust loss")));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::emulator::Activation;
-use crate::{Interpolation, LineSpread, NonFinite};
+use crate::{Estimator, Interpolation, LineSpread, NonFinite};
 
 fn parse(text: &str) -> Result<ModelFile> {
     ModelFile::parse(Path::new("models/m.toml"), text.to_string())
@@ -119,6 +119,21 @@ bounds = [3500, { column = "TMAX" }]
 }
 
 #[test]
+fn losses_have_usual_numbers_or_given_ones() {
+    for (text, expected) in [
+        ("", Estimator::LeastSquares),
+        ("loss = \"huber\"", Estimator::Huber(1.345)),
+        ("loss = \"student\"", Estimator::Student(4.0)),
+        ("loss = { kind = \"cauchy\" }", Estimator::Cauchy(2.385)),
+        ("loss = { kind = \"huber\", scale = 2 }", Estimator::Huber(2.0)),
+        ("loss = { kind = \"student\", dof = 2.5 }", Estimator::Student(2.5)),
+    ] {
+        let file = parse(&format!("[[arm]]\nname = \"b\"\nemulator = \"b.npz\"\n[spectra]\n{text}\n")).unwrap();
+        assert_eq!(file.spectra.loss, expected, "{text}");
+    }
+}
+
+#[test]
 fn unknown_keys_name_the_nearest_and_the_line() {
     let cases = [
         ("[velocty]\nrange = [0, 1]\n", "line 4: unknown key `velocty`; did you mean `velocity`?"),
@@ -143,6 +158,14 @@ fn wrong_values_name_the_expectation() {
         ("activation = \"swish\"\n", "`arm[1].activation` must be \"silu\" or \"leaky_relu\" or"),
         ("[continuum]\nkind = \"rbf\"\nterms = 2\n", "`continuum.terms` must be an integer from 4 to 32, not 2"),
         ("[continuum]\nkind = \"none\"\nterms = 2\n", "has no meaning"),
+        (
+            "[spectra]\nloss = \"tukey\"\n",
+            "`spectra.loss` must be \"huber\" or \"student\" or \"cauchy\", not \"tukey\"",
+        ),
+        ("[spectra]\nloss = { scale = 2 }\n", "`spectra.loss.kind` is missing"),
+        ("[spectra]\nloss = { kind = \"huber\", scale = 0 }\n", "`spectra.loss.scale` must be positive"),
+        ("[spectra]\nloss = { kind = \"student\", scale = 2 }\n", "`spectra.loss.scale` has no meaning"),
+        ("[spectra]\nloss = { kind = \"cauchy\", dof = 4 }\n", "takes `scale`"),
         ("[velocity]\nrange = [0, nan]\n", "finite"),
         ("[velocity]\nrange = [0, 3e5]\n", "speed of light"),
         ("[velocity]\nrange = [0, 1]\nfixed = 0\n", "`velocity.fixed` excludes `range`"),

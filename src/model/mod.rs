@@ -1,6 +1,7 @@
 //! The spectral model: arms, labels, velocity, continuum; what is free and what is known (see `docs/src/equations.md`).
 
 mod builder;
+mod clean;
 pub(crate) mod continuum;
 mod determined;
 mod fault;
@@ -25,6 +26,7 @@ mod warnings;
 mod weights;
 mod window;
 
+use crate::buffers::Estimator;
 use crate::emulator::{Emulator, TemplateGrid};
 use crate::recording::{LabelInput, Parameter, Rotation, Velocity, tangents};
 pub use builder::SpectralModelBuilder;
@@ -184,6 +186,11 @@ impl SpectralModel {
                 &format!("\n{name:?} {range:?} {interpolation:?} {continuum:?} {line_spread:?} {pixels:?} {inputs:?}");
         }
         text
+    }
+
+    /// Returns the robust loss of the spectra's pixels; `None` where they count by their squares.
+    pub(crate) fn loss(&self) -> Option<Estimator> {
+        Some(self.spectra.loss).filter(|loss| loss.is_robust())
     }
 
     /// Returns the index of the velocity's parameter; `None` if the velocity is fixed.

@@ -74,7 +74,7 @@ impl SpectralObjective {
 
     /// Returns the length of an arm's pixel rows, padding included.
     pub fn pixels(&self, arm: &ArmBuffers) -> usize {
-        self.recording.block(arm.data).length
+        self.recording.block(arm.weight).length
     }
 
     /// Records the computing stages of χ², penalty and ln det C without derivatives, for a solver that needs none.

@@ -43,16 +43,17 @@ pub struct ArmBuffers {
 
 impl ArmBuffers {
     /// Records the buffers of an arm of `pixels` pixels: data and weights per spectrum, and its sampling of the
-    /// template in the scope `grid`. The rows of its model are in the buffer `model`.
+    /// template in the scope `grid`. The rows of its model are in the buffer `model`. Behind the data are the `cleaned`
+    /// ones, if there are any.
     fn record(
         recording: &mut Recording,
         name: &dyn Fn(&str) -> String,
-        pixels: usize,
+        [pixels, cleaned]: [usize; 2],
         grid: Scope,
         model: BufferId,
     ) -> ArmBuffers {
         ArmBuffers {
-            data: recording.buffer(name("data"), Scope::Spectrum, Kind::Float, pixels),
+            data: recording.buffer(name("data"), Scope::Spectrum, Kind::Float, pixels + cleaned),
             weight: recording.buffer(name("weight"), Scope::Spectrum, Kind::Float, pixels),
             index: recording.buffer(name("index"), grid, Kind::Index, pixels),
             fraction: recording.buffer(name("fraction"), grid, Kind::Float, pixels),
@@ -89,7 +90,8 @@ pub fn record_spectrum(
     let pixels = padded(layout.pixels);
     let name = |what: &str| format!("{}.{what}", arm.name);
     let grid = if layout.shared_grid { Scope::Batch } else { Scope::Spectrum };
-    let mut buffers = ArmBuffers::record(recording, &name, pixels, grid, template.buffer);
+    let cleaned = if model.loss().is_some() && arm.continuum.terms > 0 { pixels } else { 0 };
+    let mut buffers = ArmBuffers::record(recording, &name, [pixels, cleaned], grid, template.buffer);
     if arm.pixels == Some(Pixels::Integrate) {
         buffers.edges = Some(recording.buffer(name("edges"), grid, Kind::Float, 2 * pixels));
     }
@@ -198,15 +200,16 @@ fn record_sums(
 ) {
     let name = |what: &str| format!("{}.{what}", arm.name);
     let ArmBuffers { data, weight, model: rows, .. } = *buffers;
-    let terms = arm.continuum.terms;
+    let (terms, loss) = (arm.continuum.terms, model.loss());
     if terms > 0 {
+        let rest = if loss.is_some() { terms } else { 0 };
         let basis = Basis {
             terms,
             basis: recording.buffer(name("basis"), grid, Kind::Float, terms * pixels),
             transform: recording.buffer(name("transform"), Scope::Spectrum, Kind::Float, terms * terms),
         };
-        let solution = recording.buffer(name("solution"), Scope::Member, Kind::Float, terms * (1 + terms));
-        let stage = Continuum { model: rows, pixels, data, weight, basis, solution };
+        let solution = recording.buffer(name("solution"), Scope::Member, Kind::Float, terms * (1 + terms) + rest);
+        let stage = Continuum { model: rows, pixels, data, weight, basis, solution, loss };
         recording.stages.push(Stage::Continuum(stage));
         (buffers.basis, buffers.solution) = (Some(basis), Some(solution));
     }
@@ -217,5 +220,6 @@ fn record_sums(
         data,
         weight,
         continuum: buffers.basis.zip(buffers.solution),
+        loss,
     }));
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use pulp::NullaryFnOnce;
 
+use super::clean::clean;
 use super::fault::{Cause, Fault, place};
 use super::reach::{Motion, Reached};
 use super::sampling::{Sampling, padded};
@@ -15,6 +16,7 @@ use super::set_basis::set_basis;
 use super::weights::weights;
 use super::{ModelArm, SpectralModel};
 use crate::math::gram::BLOCK;
+use crate::math::logarithms::{LANES, sum_of_logarithms};
 
 /// One arm of one spectrum, ready for the device. All (padded) unless said otherwise. The CPU reads an array in an
 /// [`Arc`] without copying it.
@@ -22,6 +24,9 @@ use crate::math::gram::BLOCK;
 pub struct PreparedArm {
     /// √ivar flux; 0 where masked.
     pub data: Arc<Vec<f32>>,
+    /// The same without what no absorption line does, for what is made before the fit; the data themselves unless the
+    /// model has a robust loss.
+    pub cleaned: Arc<Vec<f32>>,
     /// √ivar / `scale`, about 1; 0 where masked.
     pub weight: Arc<Vec<f32>>,
     /// (terms, terms) lower triangular: from `basis`, or the grid's, to one that is orthonormal under `weight`.
@@ -146,7 +151,7 @@ pub fn prepare(
     for ((arm, raw), sampling) in model.arms.iter().zip(raw).zip(samplings) {
         let mut ivar = weights(model, arm, raw, sampling, &mut prepared.nonfinite)?;
         let pixels = Reached::new(arm, sampling, motion, &mut ivar);
-        let one = prepare_arm(arm, raw, sampling, &ivar, pixels, &mut prepared)?;
+        let one = prepare_arm(arm, raw, sampling, &ivar, pixels, model.loss().is_some(), &mut prepared)?;
         // the bits of positive numbers are in their order
         ratios.extend(one.data.iter().map(|d| d.abs().to_bits()));
         prepared.arms.push(one);
@@ -206,12 +211,14 @@ fn prepare_arm(
     sampling: &Sampling,
     ivar: &[f64],
     Reached { in_range, unreached }: Reached,
+    has_loss: bool,
     prepared: &mut Prepared,
 ) -> Result<PreparedArm, Fault> {
     let (terms, pixels) = (arm.continuum.terms, padded(sampling.pixels));
     let count = ivar.iter().filter(|w| **w > 0.0).count();
     let mut out = PreparedArm {
         data: vec![0.0; pixels].into(),
+        cleaned: Arc::default(),
         weight: vec![0.0; pixels].into(),
         transform: vec![0.0; terms * terms],
         window: None,
@@ -223,6 +230,7 @@ fn prepare_arm(
         unreached,
     };
     if count == 0 {
+        out.cleaned = out.data.clone();
         return Ok(out); // the arm drops out: its sums are exactly zero
     }
     let ln_ivar = pulp::Arch::new().dispatch(Scale { flux: &raw.flux, ivar, count, arm: &mut out });
@@ -231,6 +239,7 @@ fn prepare_arm(
         let detail = format!("{}pixel {j}: flux {flux} with ivar {w} is out of range", place(arm));
         return Err(Fault { cause: Cause::BadWeight, detail });
     }
+    out.cleaned = if has_loss { clean(&raw.flux, ivar, &out.data).into() } else { out.data.clone() };
     prepared.unmasked += count;
     prepared.in_range += in_range;
     prepared.marginal_constant -= ln_ivar;
@@ -275,9 +284,6 @@ fn resolution(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, ivar: &[f64]) -
     Ok(out)
 }
 
-/// Sums side by side.
-const LANES: usize = 8;
-
 /// Data and weights of an arm with some pixels that count, and the weights' scale where there is a continuum.
 struct Scale<'a> {
     flux: &'a [f64],
@@ -314,22 +320,4 @@ impl NullaryFnOnce for Scale<'_> {
             .for_each(|(weight, root)| *weight = (*root / scale) as f32);
         ivar.chunks(4096).map(sum_of_logarithms).sum()
     }
-}
-
-/// Returns Σ ln w of the positive values among at most 4,096, with few logarithms: mantissas are multiplied, exponents
-/// added.
-#[inline(always)]
-fn sum_of_logarithms(values: &[f64]) -> f64 {
-    const MANTISSA: u64 = (1 << 52) - 1;
-    let (mut exponents, mut mantissas) = ([0u64; LANES], [1f64; LANES]);
-    for part in values.chunks(LANES) {
-        for ((w, exponent), mantissa) in part.iter().zip(&mut exponents).zip(&mut mantissas) {
-            // a subnormal counts as the smallest normal number
-            let bits = if *w > 0.0 { w.max(f64::MIN_POSITIVE).to_bits() } else { 1f64.to_bits() };
-            *exponent += bits >> 52;
-            *mantissa *= f64::from_bits(bits & MANTISSA | 1f64.to_bits());
-        }
-    }
-    let exponent = exponents.iter().sum::<u64>() as f64 - (1023 * values.len()) as f64;
-    exponent * std::f64::consts::LN_2 + mantissas.iter().map(|m| m.ln()).sum::<f64>()
 }

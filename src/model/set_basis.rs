@@ -66,7 +66,8 @@ fn own_basis(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, out: &mut Prepar
     (0..found.rank).for_each(|c| out.transform[c * terms + c] = 1.0);
     let rows = out.basis.chunks_exact(out.weight.len());
     for (target, row) in out.continuum.iter_mut().zip(rows) {
-        let products = row.iter().zip(&*out.weight).zip(&*out.data).map(|((q, w), d)| f64::from(q * w) * f64::from(*d));
+        let products =
+            row.iter().zip(&*out.weight).zip(&*out.cleaned).map(|((q, w), d)| f64::from(q * w) * f64::from(*d));
         *target = products.sum::<f64>() as f32;
     }
     Ok(2.0 * found.ln_diagonal)
@@ -107,7 +108,7 @@ impl WithSimd for Orthonormal<'_> {
                     *s = w * q;
                 }
             }
-            gram.row(terms)[..count].copy_from_slice(&self.arm.data[start..start + count]);
+            gram.row(terms)[..count].copy_from_slice(&self.arm.cleaned[start..start + count]);
             gram.add(simd, count);
         }
         let mut factor = vec![0.0; packed_length(terms)];

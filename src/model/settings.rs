@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::buffers::Estimator;
 use crate::emulator::Emulator;
 pub use crate::recording::Interpolation;
 use crate::setters::setters;
@@ -243,12 +244,15 @@ pub struct SpectraSettings {
     pub error_floor: f64,
     /// Treatment of pixels that are not finite.
     pub nonfinite: NonFinite,
+    /// Loss of the pixels' residuals: least squares unless it is a robust one.
+    pub loss: Estimator,
 }
 
 setters!(SpectraSettings {
     mask: Vec<(f64, f64)>;
     error_floor: f64;
     nonfinite: NonFinite;
+    loss: Estimator;
 });
 
 /// Treatment of the other parameters while the velocity is scanned.

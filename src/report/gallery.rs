@@ -98,6 +98,7 @@ mod tests {
             parameters: Vec::new(),
             errors: Vec::new(),
             released_errors: Vec::new(),
+            downweighted: None,
             at_bound: 0,
             flags: crate::Flags::empty(),
             start: None,

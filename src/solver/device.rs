@@ -14,6 +14,7 @@ use super::simplex::FirstSimplex;
 use super::slots::Places;
 use super::small::{SmallFitter, SmallProblem};
 use super::status::Status;
+use crate::buffers::LossSums;
 use crate::error::{Error, Result};
 use crate::recording::{BufferId, Recording, Values};
 
@@ -177,6 +178,8 @@ pub struct Outcome {
     pub penalty: f64,
     /// ln det C in the orthonormal basis, summed over arms.
     pub ln_det: f64,
+    /// Sums of a robust loss of spectra.
+    pub loss: LossSums,
     /// (P) Jᵀr.
     pub gradient: Vec<f64>,
     /// (P (P + 1) / 2) lower triangle by rows.
@@ -193,7 +196,7 @@ impl Outcome {
 
     /// Returns the number of bytes that the outcome's numbers take.
     pub fn bytes(&self) -> usize {
-        8 * (5 + self.parameters.len() + self.gradient.len() + self.normal_matrix.len())
+        8 * (8 + self.parameters.len() + self.gradient.len() + self.normal_matrix.len())
     }
 
     /// Returns the best point with its cost, gradient and normal matrix.

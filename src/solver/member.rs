@@ -152,6 +152,7 @@ impl Member {
             chi2: self.sums.chi2,
             penalty: self.sums.penalty,
             ln_det: self.sums.ln_det,
+            loss: self.sums.loss,
             gradient: self.sums.gradient.clone(),
             normal_matrix: self.sums.normal_matrix.clone(),
         }

@@ -5,6 +5,7 @@
 
 use super::thresholds::LEAST_EDGE;
 use super::{Bounds, Outcome, Status};
+use crate::buffers::LossSums;
 
 /// Members of a simplex.
 pub const LANES: usize = 4;
@@ -94,6 +95,7 @@ impl Simplex {
             chi2: self.values[best],
             penalty: 0.0,
             ln_det: 0.0,
+            loss: LossSums::default(),
             gradient: Vec::new(),
             normal_matrix: Vec::new(),
         }

@@ -4,6 +4,7 @@ mod check;
 mod coverage;
 mod input;
 mod inspect;
+mod misfit;
 mod picture;
 mod results;
 mod run;
@@ -23,6 +24,7 @@ use crate::recording::Precision;
 use crate::solver::{LevenbergMarquardt, MOST_STARTS, Solver};
 use crate::spectra::{Spectra, SpectraReader};
 pub use coverage::ArmCoverage;
+use misfit::Misfit;
 pub use picture::ArmFit;
 use results::finish::Finish;
 pub use results::flag_counts::FlagCounts;
@@ -353,7 +355,8 @@ impl SpectralFitter {
 
     /// Returns what turns outcomes into rows: the model and the settings that do not depend on the spectrum.
     fn finish(&self) -> Finish<'_> {
-        Finish { model: &self.model, precision: self.precision, released_errors: self.released_errors }
+        let misfit = Misfit::new(self.model.loss());
+        Finish { model: &self.model, precision: self.precision, misfit, released_errors: self.released_errors }
     }
 
     /// Returns an error if the solver's settings, the number of starts or the batch size are invalid.

@@ -105,6 +105,9 @@ pub(super) fn columns(schema: &Schema) -> Result<Vec<Column>> {
     all.extend(after());
     all.extend(schema.arms.iter().enumerate().map(|(a, arm)| continuum_terms(arm).of(a)));
     all.extend(schema.arms.iter().enumerate().map(|(a, arm)| unreached(arm).of(a)));
+    if schema.downweighted {
+        all.push(downweighted());
+    }
     if schema.posterior {
         all.extend(posterior());
     }
@@ -197,6 +200,15 @@ pub(super) fn arm_of<'n>(column: &str, name: &'n str) -> Option<&'n str> {
 /// Columns that each arm has.
 pub(super) const CONTINUUM_TERMS: &str = "continuum_terms";
 pub(super) const UNREACHED: &str = "unreached";
+
+/// Name of the column with the share of downweighted pixels.
+pub(super) const DOWNWEIGHTED: &str = "downweighted";
+
+/// Returns the column with the share of pixels to which the model's robust loss gives little weight.
+fn downweighted() -> Column {
+    let meaning = "Share of pixels with less than half weight under the loss";
+    Column::new(DOWNWEIGHTED, Kind::Float64, "", meaning, |row, _| Value::Float(row.downweighted.unwrap_or(f64::NAN)))
+}
 
 /// Returns the columns of the velocity's posterior: velocity at its peak, RMS deviation, skewness and kurtosis.
 pub(super) fn posterior() -> [Column; 4] {
@@ -306,6 +318,7 @@ mod tests {
             parameters: vec!["NAME".into()],
             posterior: true,
             released_errors: true,
+            downweighted: true,
             arms: vec!["ARM".into()],
             ..Schema::default()
         };

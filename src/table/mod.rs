@@ -49,6 +49,8 @@ pub struct Schema {
     pub posterior: bool,
     /// True if there is a column `NAME_err_released` for each parameter: its standard error with all bounds released.
     pub released_errors: bool,
+    /// True if there is the column `downweighted`, because the model has a robust loss.
+    pub downweighted: bool,
     /// Name and unit of each label whose unit is known; the usual ones (K, dex, km/s) need not be given.
     pub units: Vec<(String, String)>,
     /// Names of the model's arms, for the columns `continuum_terms_ARM`; empty for one that stands alone.
@@ -60,6 +62,7 @@ setters!(Schema {
     text_ids: bool;
     posterior: bool;
     released_errors: bool;
+    downweighted: bool;
     units: Vec<(String, String)>;
     arms: Vec<String>;
 });
@@ -72,6 +75,7 @@ impl Schema {
             text_ids,
             posterior: fitter.scans_velocity(),
             released_errors: fitter.has_released_errors(),
+            downweighted: fitter.model().loss().is_some(),
             units: fitter.units(),
             arms: fitter.arms(),
         }
@@ -305,6 +309,7 @@ impl FitTable {
             text_ids,
             posterior: self.has_posteriors(),
             released_errors: self.has_released_errors(),
+            downweighted: self.has_downweighted(),
             units: self.units().to_vec(),
             arms: self.arms().to_vec(),
         };

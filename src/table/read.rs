@@ -5,7 +5,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::columns::{CONTINUUM_TERMS, LAYOUT, UNREACHED, arm_of, correlation, pairs, posterior, released_error};
+use super::columns::{
+    CONTINUUM_TERMS, DOWNWEIGHTED, LAYOUT, UNREACHED, arm_of, correlation, pairs, posterior, released_error,
+};
 use super::read_fits::FitsSource;
 #[cfg(feature = "parquet")]
 use super::read_parquet::ParquetSource;
@@ -68,6 +70,8 @@ struct Places {
     posterior: Option<[usize; 4]>,
     /// (P), or empty unless the table has them all.
     released_errors: Vec<usize>,
+    /// The share of downweighted pixels, if the table has it.
+    downweighted: Option<usize>,
     /// (arms): numbers of continuum terms.
     continuum_terms: Vec<usize>,
     /// (arms): numbers of pixels that are not reached; empty for tables of versions that did not count them.
@@ -135,6 +139,7 @@ impl TableReader {
             text_ids: source.text_ids(places.id),
             posterior: places.posterior.is_some(),
             released_errors: !places.released_errors.is_empty(),
+            downweighted: places.downweighted.is_some(),
             units,
             arms: places
                 .continuum_terms
@@ -232,6 +237,7 @@ fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
             _ => None,
         },
         released_errors: Vec::new(),
+        downweighted: find(DOWNWEIGHTED),
         continuum_terms: of_arms(CONTINUUM_TERMS),
         unreached: of_arms(UNREACHED),
     };
@@ -288,6 +294,7 @@ fn row(places: &Places, text_ids: bool, cells: &dyn Cells, r: usize, file: &mut 
         objective: cells.float(places.objective, r),
         parameters: places.parameters.iter().map(|(value, _)| cells.float(*value, r)).collect(),
         errors: places.parameters.iter().map(|(_, error)| cells.float(*error, r)).collect(),
+        downweighted: places.downweighted.map(|c| cells.float(c, r)).filter(|share| !share.is_nan()),
         released_errors: places.released_errors.iter().map(|c| cells.float(*c, r)).collect(),
         continuum_terms: places.continuum_terms.iter().map(|c| count(*c)).collect(),
         unreached: places.unreached.iter().map(|c| count(*c)).collect(),

@@ -32,6 +32,7 @@ fn row(id: Id, value: f64) -> FitRow {
         parameters: vec![value, 2.5],
         errors: vec![f64::NAN, 1e-30],
         released_errors: Vec::new(),
+        downweighted: None,
         continuum_terms: Vec::new(),
         unreached: Vec::new(),
         at_bound: 2,

@@ -62,7 +62,7 @@ impl Objective for Decay {
                     out.copy_from_slice(&[u[0] * e + u[2], e, -u[0] * x * e, 1.0]);
                 }),
             }),
-            Stage::Normal(Normal { model, pixels, columns: vec![0, 1, 2], data, weight, continuum: None }),
+            Stage::Normal(Normal { model, pixels, columns: vec![0, 1, 2], data, weight, continuum: None, loss: None }),
         ];
         recording
     }

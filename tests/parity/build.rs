@@ -237,8 +237,9 @@ impl Builder {
     }
 
     fn sums(&mut self, model: BufferId, ids: &mut Ids) {
-        let terms = self.model.terms;
-        let data = self.recording.buffer("data", Scope::Spectrum, Kind::Float, PIXELS);
+        let Model { terms, loss, .. } = self.model;
+        let (cleaned, rest) = if loss.is_some() && terms > 0 { (PIXELS, terms) } else { (0, 0) };
+        let data = self.recording.buffer("data", Scope::Spectrum, Kind::Float, PIXELS + cleaned);
         let weight = self.recording.buffer("weight", Scope::Spectrum, Kind::Float, PIXELS);
         (ids.data, ids.weight) = (Some(data), Some(weight));
         let mut continuum = None;
@@ -247,8 +248,8 @@ impl Builder {
             let transform = self.recording.buffer("transform", Scope::Spectrum, Kind::Float, terms * terms);
             (ids.basis, ids.transform) = (Some(basis), Some(transform));
             let basis = Basis { terms, basis, transform };
-            let solution = self.member("solution", terms + terms * terms);
-            let stage = Continuum { model, pixels: PIXELS, data, weight, basis, solution };
+            let solution = self.member("solution", terms + terms * terms + rest);
+            let stage = Continuum { model, pixels: PIXELS, data, weight, basis, solution, loss };
             self.recording.stages.push(Stage::Continuum(stage));
             continuum = Some((basis, solution));
         }
@@ -257,7 +258,7 @@ impl Builder {
         let columns = if self.model.custom { vec![0, 1, 2] } else { (LABELS..last).chain(0..LABELS).collect() };
         let pixels = PIXELS;
         self.recording.stages.push(match self.model.estimator {
-            None => Stage::Normal(Normal { model, pixels, columns, data, weight, continuum }),
+            None => Stage::Normal(Normal { model, pixels, columns, data, weight, continuum, loss }),
             Some(estimator) => Stage::Estimate(Estimate { estimator, model, pixels, columns, data, weight }),
         });
     }

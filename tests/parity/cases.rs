@@ -59,6 +59,8 @@ pub struct Model {
     pub priors: bool,
     /// Continuum terms.
     pub terms: usize,
+    /// A robust loss of spectra, whose outliers are cleaned away where the continuum sets out.
+    pub loss: Option<Estimator>,
     /// The first spectrum has no weight at all.
     pub masked: bool,
     /// Some pixels of every spectrum are masked.
@@ -87,6 +89,7 @@ impl Model {
         hulls: false,
         priors: false,
         terms: 0,
+        loss: None,
         masked: false,
         marked: false,
         tight: false,
@@ -169,17 +172,23 @@ impl Case {
             let lacks = if model.bent { 0.5 * (23.0 * x).sin() } else { 0.0 };
             f64::from(weight[i]) * (rows[i / PIXELS * length + i % PIXELS] * smooth - lacks)
         };
-        let data: Vec<f32> = (0..weight.len())
+        let cleaned: Vec<f32> = (0..weight.len())
             .map(|i| if weight[i] > 0.0 { (flux(i) + 2.0 * random.around(1.0)) as f32 } else { 0.0 })
-            .enumerate()
+            .collect();
+        let data: Vec<f32> = (0..)
+            .zip(cleaned.iter().copied())
             // some counts are 0, some residuals far out
-            .map(|(i, d)| match (model.estimator, i % 11) {
+            .map(|(i, d)| match (model.estimator.or(model.loss), i % 11) {
                 (Some(Estimator::Poisson), 5) => 0.0,
                 (Some(Estimator::Poisson), _) => d.round().max(0.0),
                 (Some(_), 5) => 2.0 * d,
                 _ => d,
             })
             .collect();
+        let is_doubled = ids.data.is_some_and(|id| self.recording.block(id).length > PIXELS);
+        let doubled =
+            data.chunks(PIXELS).zip(cleaned.chunks(PIXELS)).flat_map(|(data, cleaned)| [data, cleaned].concat());
+        let data = if is_doubled { doubled.collect() } else { data };
         for (id, values) in &mut self.batch.blocks {
             if Some(*id) == ids.data {
                 *values = Values::F32(data.clone().into());
@@ -282,7 +291,8 @@ fn blocks(ids: &Ids, model: Model, spectra: usize, random: &mut Random) -> Vec<(
         let bad = j >= USED || (model.masked && spectrum == 0) || (model.marked && j % 7 == 3);
         weight.push(if bad { 0.0 } else { 20.0 + 5.0 * random.uniform() } as f32);
     }
-    blocks.push((ids.data.expect("data"), Values::F32(vec![0.0; weight.len()].into())));
+    let doubled = if model.loss.is_some() && model.terms > 0 { 2 } else { 1 };
+    blocks.push((ids.data.expect("data"), Values::F32(vec![0.0; doubled * weight.len()].into())));
     blocks.push((ids.weight.expect("weight"), Values::F32(weight.into())));
     blocks
 }

@@ -66,7 +66,7 @@ fn apart() -> Option<GpuDevice> {
 
 /// Models whose sums are compared: `prior`, `continuum` and `normal`. A sum over pixels carries the rows' errors (2e-5
 /// of a row) and those of the continuum's solve, whose condition is below 100.
-const SUMS: [(&str, Model, f64); 16] = [
+const SUMS: [(&str, Model, f64); 23] = [
     ("prior", Model { hulls: true, priors: true, ..Model::PLAIN }, 5e-5),
     ("normal", Model::PLAIN, 5e-5),
     ("continuum", Model { terms: 5, ..Model::PLAIN }, 2e-4),
@@ -84,6 +84,13 @@ const SUMS: [(&str, Model, f64); 16] = [
     ("estimate", estimated(Estimator::SoftL1(0.5)), 5e-6),
     ("estimate", estimated(Estimator::Cauchy(1.0)), 5e-6),
     ("estimate", estimated(Estimator::Arctan(2.0)), 5e-6),
+    ("estimate", estimated(Estimator::Student(3.0)), 5e-6),
+    ("normal", Model { loss: Some(Estimator::Cauchy(2.0)), ..Model::PLAIN }, 5e-5),
+    ("continuum", Model { loss: Some(Estimator::Huber(1.345)), terms: 5, ..Model::PLAIN }, 2e-4),
+    ("continuum", Model { loss: Some(Estimator::Cauchy(2.385)), terms: 12, marked: true, ..Model::PLAIN }, 2e-4),
+    ("normal", Model { loss: Some(Estimator::Student(4.0)), terms: 3, rotation: true, ..Model::PLAIN }, 2e-4),
+    ("normal", Model { loss: Some(Estimator::SoftL1(1.0)), terms: 6, linear: true, ..Model::PLAIN }, 2e-4),
+    ("normal", Model { loss: Some(Estimator::Student(4.0)), terms: 1, hulls: true, ..Model::PLAIN }, 2e-4),
 ];
 
 const fn estimated(estimator: Estimator) -> Model {
@@ -264,6 +271,8 @@ fn fits_agree() {
         Model { custom: true, bent: true, narrow: true, ..Model::PLAIN },
         Model { narrow: true, ..estimated(Estimator::Poisson) },
         Model { narrow: true, ..estimated(Estimator::Cauchy(1.0)) },
+        Model { loss: Some(Estimator::Huber(1.345)), terms: 4, narrow: true, ..Model::PLAIN },
+        Model { loss: Some(Estimator::Student(4.0)), narrow: true, ..Model::PLAIN },
     ] {
         for members in SIZES {
             let case = Case::new(model, members, 23);

@@ -8,7 +8,18 @@ import numpy as np
 import scipy
 from scipy import optimize, special, stats
 
-LOSSES = [("huber", "Huber", 1.5), ("soft_l1", "SoftL1", 0.8), ("cauchy", "Cauchy", 1.0), ("arctan", "Arctan", 2.0)]
+
+def student(dof):
+    """-2 ln of Student's t, for f_scale = sqrt(dof): rho, rho', rho''"""
+    height = (dof + 1) / dof
+    return lambda z: height * np.stack([np.log1p(z), 1 / (1 + z), -1 / (1 + z) ** 2])
+
+
+# scipy's loss and f_scale, popfit's variant and its number
+LOSSES = [
+    ("huber", 1.5, "Huber", 1.5), ("soft_l1", 0.8, "SoftL1", 0.8), ("cauchy", 1.0, "Cauchy", 1.0),
+    ("arctan", 2.0, "Arctan", 2.0), (student(3.0), 3.0**0.5, "Student", 3.0),
+]
 START = [3.0, 1.0, 0.0]
 TIGHT = {"ftol": 1e-15, "xtol": 1e-15, "gtol": 1e-15, "max_nfev": 10000}
 
@@ -108,9 +119,9 @@ for name, values in [("X", x), ("Y", y), ("SIGMA", sigma), ("COUNTS", counts)]:
     rust(name, values)
 print("\n/// Estimator; parameters a, k, c; errors; chi2.")
 print(f"pub const ROBUST: [(Estimator, [f64; 3], [f64; 3], f64); {len(LOSSES)}] = [")
-for loss, name, scale in LOSSES:
+for loss, scale, name, number in LOSSES:
     best, errors, cost = robust(loss, scale)
-    print(f"    (Estimator::{name}({scale!r}), {best.tolist()!r}, {errors.tolist()!r}, {float(cost)!r}),")
+    print(f"    (Estimator::{name}({number!r}), {best.tolist()!r}, {errors.tolist()!r}, {float(cost)!r}),")
 print("];")
 best, errors, cost = poisson()
 print("\n/// Parameters and errors of COUNTS, and twice the log of the likelihood ratio.")

@@ -12,6 +12,7 @@ mod flags;
 mod knowledge;
 mod lent_spectra;
 mod line_spread;
+mod loss;
 mod masks;
 mod minima;
 mod mixed;

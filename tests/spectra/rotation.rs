@@ -46,7 +46,7 @@ fn broadened(device: &dyn Device, precision: Precision, row: &[f64], vsini: f64,
             rotation: Rotation::Parameter { parameter: 0, most: 500.0 },
             derivatives: true,
         }),
-        Stage::Normal(Normal { model: output, pixels, columns: vec![0], data, weight, continuum: None }),
+        Stage::Normal(Normal { model: output, pixels, columns: vec![0], data, weight, continuum: None, loss: None }),
     ];
     let mut values = row.to_vec();
     values.resize(pixels, 0.0);

@@ -135,6 +135,7 @@ fn outcome(u: &[f64], sums: Sums) -> Outcome {
         chi2: sums.chi2,
         penalty: sums.penalty,
         ln_det: sums.ln_det,
+        loss: sums.loss,
         gradient: sums.gradient,
         normal_matrix: sums.normal_matrix,
     }

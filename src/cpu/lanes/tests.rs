@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Block;
 use super::block::{RUNNING, gradient, normal};
-use crate::buffers::Sums;
+use crate::buffers::{LossSums, Sums};
 use crate::math::lanes::{LANES, Lanes};
 use crate::math::triangle::{packed_index, packed_length};
 use crate::solver::member::{Member, Phase};
@@ -59,7 +59,8 @@ impl Problem {
 
     fn sums(&self, x: &[f64]) -> Sums {
         let count = x.len();
-        let mut sums = Sums { chi2: 0.0, penalty: 0.0, ln_det: 0.0, ..Sums::poisoned(count) };
+        let mut sums =
+            Sums { chi2: 0.0, penalty: 0.0, ln_det: 0.0, loss: LossSums::default(), ..Sums::poisoned(count) };
         sums.gradient.fill(0.0);
         sums.normal_matrix.fill(0.0);
         for (slopes, bends) in self.slopes.iter().zip(&self.bends) {

@@ -118,7 +118,7 @@ impl Objective for CurveObjective {
         let Code { name, wgsl, table, rust } = model.code(!self.values_only, failures.clone());
         let (estimator, pixels) = (*estimator, points);
         let sums = if estimator.is_least_squares() {
-            Stage::Normal(Normal { model: values, pixels, columns, data, weight, continuum: None })
+            Stage::Normal(Normal { model: values, pixels, columns, data, weight, continuum: None, loss: None })
         } else {
             Stage::Estimate(Estimate { estimator, model: values, pixels, columns, data, weight })
         };

@@ -197,7 +197,10 @@ fn add_arm(batch: &mut Batch, objective: &SpectralObjective, spectra: ReadySpect
     let of_arms = |rows, array: fn(&PreparedArm) -> &Arc<Vec<f32>>| {
         Values::Blocks(ready.par_iter().map(|r| padded_rows(array(&r.prepared.arms[a]), rows, width)).collect())
     };
-    batch.blocks.push((buffers.data, of_arms(1, |arm| &arm.data)));
+    let is_cleaned = objective.recording().block(buffers.data).length > width;
+    let of_cleaned = || ready.par_iter().map(|r| with_cleaned(&r.prepared.arms[a], width)).collect();
+    let data = if is_cleaned { Values::Blocks(of_cleaned()) } else { of_arms(1, |arm| &arm.data) };
+    batch.blocks.push((buffers.data, data));
     batch.blocks.push((buffers.weight, of_arms(1, |arm| &arm.weight)));
     if let Some((diagonals, resolution)) = buffers.resolution {
         batch.blocks.push((resolution, of_arms(diagonals, |arm| &arm.resolution)));
@@ -233,6 +236,15 @@ fn add_arm(batch: &mut Batch, objective: &SpectralObjective, spectra: ReadySpect
         };
         batch.blocks.push((basis.basis, bases));
     }
+}
+
+/// Returns an arm's data and behind them the cleaned ones, each padded with zeros to `width`.
+fn with_cleaned(arm: &PreparedArm, width: usize) -> Arc<Vec<f32>> {
+    let mut both = vec![0.0; 2 * width];
+    for (row, array) in both.chunks_exact_mut(width.max(1)).zip([&arm.data, &arm.cleaned]) {
+        row[..array.len()].copy_from_slice(array);
+    }
+    both.into()
 }
 
 /// Returns the continuum basis of a spectrum in one arm; zeros if its wavelength grid cannot be used.

@@ -12,6 +12,7 @@ use crate::recording::Precision;
 use crate::solver::basin::{points_at, same_basin};
 use crate::solver::{GaveWay, Outcome, Status};
 use crate::spectral::input::ready::ReadySpectrum;
+use crate::spectral::misfit::{ChiSquare, Misfit};
 use crate::spectral::results::row::FitRow;
 
 /// Largest difference between the objectives of starts that agree.
@@ -38,6 +39,7 @@ const BOUND_TOLERANCE: f64 = 1e-6;
 pub struct Finish<'a> {
     pub model: &'a SpectralModel,
     pub precision: Precision,
+    pub misfit: Misfit,
     /// Rows also have standard errors with all bounds released.
     pub released_errors: bool,
 }
@@ -74,15 +76,21 @@ impl Finish<'_> {
         // 2. Set parameters and errors.
         let free = self.set_parameters(row, winner, limits);
         let tolerance = if self.precision.of_results() == Precision::F32 { 1e-6 } else { 1e-12 };
-        let found = covariance(&winner.normal_matrix, &free, tolerance);
+        let counts = [prepared.unmasked as f64, row.dof as f64];
+        let information = self.misfit.information(winner, counts, &self.model.parameters, limits);
+        let found = covariance(&information, &free, tolerance);
         self.set_errors(row, &found, &free, limits);
         if self.released_errors {
-            row.released_errors = self.released(row, &winner.normal_matrix, limits, tolerance);
+            row.released_errors = self.released(row, &information, limits, tolerance);
+        }
+        if self.model.loss().is_some() {
+            row.downweighted = Some(winner.loss.downweighted / prepared.unmasked as f64);
         }
         // 3. Set status and flags. If any start was interrupted, so is the fit, because that start might have won.
         let interrupted = outcomes.iter().any(|o| o.status == Some(Status::Interrupted));
         self.set_status(row, winner.status.filter(|_| !interrupted));
-        self.set_flags(row, prepared, limits);
+        let chi2 = self.misfit.chi_square(winner, prepared.unmasked, row.dof as f64);
+        self.set_flags(row, chi2, prepared, limits);
         self.flag_other_basins(row, outcomes, &objectives, best);
     }
 
@@ -154,8 +162,8 @@ impl Finish<'_> {
 
     /// Sets a row's flags by its fit and its prepared spectrum: for bounds, χ², signal-to-noise, masked pixels and
     /// hulls.
-    fn set_flags(&self, row: &mut FitRow, prepared: &Prepared, limits: &[Limits]) {
-        let is_improbable = |tail: Tail| row.dof > 0 && chi2_tail_is_below(IMPROBABLE, tail, row.chi2, row.dof as f64);
+    fn set_flags(&self, row: &mut FitRow, chi2: ChiSquare, prepared: &Prepared, limits: &[Limits]) {
+        let is_improbable = |tail: Tail| row.dof > 0 && chi2_tail_is_below(IMPROBABLE, tail, chi2.value, chi2.dof);
         let masked = 1.0 - prepared.unmasked as f64 / prepared.in_range.max(1) as f64;
         let unreached = prepared.arms.iter().map(|arm| arm.unreached).sum::<usize>() as f64;
         let is_short = unreached > MANY_UNREACHED * (unreached + prepared.unmasked as f64);
@@ -168,7 +176,7 @@ impl Finish<'_> {
             (Flags::AT_BOUND, row.at_bound & !without_rotation != 0),
             (Flags::NO_ROTATION, without_rotation != 0),
             (Flags::NONFINITE_MASKED, prepared.nonfinite > 0),
-            (Flags::POOR_CHI2, row.dof > 0 && row.chi2 / row.dof as f64 > POOR_CHI2),
+            (Flags::POOR_CHI2, row.dof > 0 && chi2.value / chi2.dof > POOR_CHI2),
             (Flags::HIGH_CHI2, is_improbable(Tail::Upper)),
             (Flags::LOW_CHI2, is_improbable(Tail::Lower)),
             (Flags::LOW_SN, prepared.signal_to_noise < LOW_SIGNAL),

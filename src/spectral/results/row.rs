@@ -65,7 +65,8 @@ pub struct FitRow {
     pub rounds: u32,
     /// Number of linearisations of all starts.
     pub evaluations: u32,
-    /// χ² = Σ ivar (flux − model)² over the unmasked pixels, without priors and penalties.
+    /// χ² = Σ ivar (flux − model)² over the unmasked pixels, or the cost under the model's robust loss, without priors
+    /// and penalties.
     pub chi2: f64,
     /// Degrees of freedom: unmasked pixels − free parameters − continuum terms.
     pub dof: i64,
@@ -97,6 +98,9 @@ pub struct FitRow {
     /// the way there. Starts of one basin count once, because they would end together anyway, and so do all further
     /// starts together.
     pub n_starts_agree: u32,
+    /// Share of the unmasked pixels that the model's robust loss gives less than half of the weight of a pixel that
+    /// fits; `None` without a loss.
+    pub downweighted: Option<f64>,
     /// Posterior of the velocity; `None` without a scan, or where it gave none.
     pub posterior: Option<VelocityPosterior>,
     /// (P (P − 1) / 2) Correlation coefficients of the pairs (0,1), (0,2), … (1,2), …; NaN if an error is NaN.
@@ -129,6 +133,7 @@ impl FitRow {
             continuum_terms: Vec::new(),
             unreached: Vec::new(),
             n_starts_agree: 0,
+            downweighted: None,
             posterior: None,
             correlations: vec![f64::NAN; parameters * parameters.saturating_sub(1) / 2],
         }

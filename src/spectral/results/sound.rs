@@ -75,6 +75,7 @@ mod tests {
             parameters: vec![1.0; 3],
             errors: vec![0.1; 3],
             released_errors: vec![0.1; 3],
+            downweighted: None,
             continuum_terms: vec![10],
             unreached: vec![0],
             at_bound: 0,

@@ -59,6 +59,7 @@ pub struct FitTable {
     continuum_terms: Vec<Vec<u32>>,
     unreached: Vec<Vec<u32>>,
     n_starts_agree: Vec<u32>,
+    downweighted: Vec<Option<f64>>,
     posteriors: Vec<Option<VelocityPosterior>>,
     /// A column for each pair of parameters.
     correlations: Vec<Vec<f64>>,
@@ -141,6 +142,7 @@ impl FitTable {
         self.continuum_terms.push(row.continuum_terms.clone());
         self.unreached.push(row.unreached.clone());
         self.n_starts_agree.push(row.n_starts_agree);
+        self.downweighted.push(row.downweighted);
         self.posteriors.push(row.posterior);
         Ok(())
     }
@@ -203,6 +205,12 @@ impl FitTable {
     #[cfg(feature = "files")]
     pub(crate) fn has_posteriors(&self) -> bool {
         self.posteriors.iter().any(Option::is_some)
+    }
+
+    /// Returns whether any row has a share of downweighted pixels.
+    #[cfg(feature = "files")]
+    pub(crate) fn has_downweighted(&self) -> bool {
+        self.downweighted.iter().any(Option::is_some)
     }
 
     /// Returns whether any row has standard errors with all bounds released.

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::first_guess::{FirstGuess, MOST_COMPETING};
 use crate::solver::{Outcome, Status};
 use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum, Starts, samplings};
+use crate::spectral::misfit::Misfit;
 use crate::spectral::search::again::MoreStarts;
 use crate::spectral::search::solve::{Passes, winner};
 
@@ -36,7 +37,8 @@ impl Passes {
     ) -> Result<()> {
         let Some(guess) = spectra.guess else { return Ok(()) };
         let fitted = spectra.spectra.par_iter().zip(&*found).enumerate();
-        let poor = fitted.filter(|(_, (ready, outcomes))| is_poor(ready, outcomes, spectra.model.marginalise));
+        let misfit = Misfit::new(spectra.model.loss());
+        let poor = fitted.filter(|(_, (ready, outcomes))| is_poor(ready, outcomes, &misfit, spectra.model.marginalise));
         let more = poor.map(|(spectrum, (ready, _))| {
             // a cancelled run fits nothing any more, and every spectrum that was to have more starts is interrupted
             let is_cancelled = monitor.cancel.load(Ordering::Relaxed);
@@ -49,14 +51,15 @@ impl Passes {
 }
 
 /// Returns whether a spectrum's lowest outcome is a success with a large χ²/dof, and the spectrum may have more starts.
-fn is_poor(ready: &ReadySpectrum, outcomes: &[Outcome], marginalise: bool) -> bool {
+fn is_poor(ready: &ReadySpectrum, outcomes: &[Outcome], misfit: &Misfit, marginalise: bool) -> bool {
     let Some(lowest) = winner(outcomes, marginalise).map(|lowest| &outcomes[lowest]) else { return false };
     let free = ready.limits.iter().filter(|limits| !limits.is_held()).count();
     let (unmasked, in_range) = (ready.prepared.unmasked, ready.prepared.in_range);
     let dof = unmasked.saturating_sub(ready.prepared.rank + free) as f64;
     let large = if 2 * unmasked < in_range { LARGE_OF_FEW } else { LARGE };
     let is_success = lowest.status.is_some_and(Status::is_success);
-    ready.may_add_starts && ready.starts.len() < MORE && is_success && lowest.chi2 > large * dof
+    let chi2 = misfit.chi_square(lowest, unmasked, dof);
+    ready.may_add_starts && ready.starts.len() < MORE && is_success && chi2.value > large * chi2.dof
 }
 
 /// Returns the starts of a longer first guess that the spectrum has not had.

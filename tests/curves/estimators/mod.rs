@@ -259,6 +259,7 @@ fn robust_losses_reach_their_minimum_from_far_starts() {
         (Estimator::Huber(0.1), 98),
         (Estimator::Cauchy(0.03), 90),
         (Estimator::SoftL1(0.03), 98),
+        (Estimator::Student(4.0), 98),
     ] {
         for device in devices() {
             let formula = Formula::parse("a*exp(-k*x)+c").unwrap();

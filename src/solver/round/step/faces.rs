@@ -64,7 +64,7 @@ impl Way<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::buffers::Sums;
+    use crate::buffers::{LossSums, Sums};
     use crate::math::triangle::{packed_index, packed_length};
     use crate::solver::member::Member;
     use crate::solver::round::step::Rules;
@@ -86,7 +86,8 @@ mod tests {
         }
         let gradient = (0..COUNT).map(|_| random()).collect();
         let mut member = Member::new(0, 0, &start, 0.0);
-        member.sums = Sums { chi2: 100.0, penalty: 0.0, ln_det: 0.0, gradient, normal_matrix };
+        member.sums =
+            Sums { chi2: 100.0, penalty: 0.0, ln_det: 0.0, loss: LossSums::default(), gradient, normal_matrix };
         member
     }
 

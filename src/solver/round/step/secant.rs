@@ -63,7 +63,7 @@ fn between(member: &Member) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffers::Sums;
+    use crate::buffers::{LossSums, Sums};
     use crate::solver::round::step::damped::solve;
     use crate::solver::round::step::{Rules, step};
     use crate::solver::{LevenbergMarquardt, Status};
@@ -93,6 +93,7 @@ mod tests {
             chi2: 7000.0,
             penalty: 0.0,
             ln_det: 0.0,
+            loss: LossSums::default(),
             gradient,
             normal_matrix: NORMAL.to_vec(),
         };
@@ -162,6 +163,7 @@ mod tests {
                 chi2: 7000.0 + residuals.iter().map(|r| r * r).sum::<f64>(),
                 penalty: 0.0,
                 ln_det: 0.0,
+                loss: LossSums::default(),
                 gradient: vec![residuals[0] * slopes[0] + residuals[1] * slopes[1]],
                 normal_matrix: vec![slopes.iter().map(|s| s * s).sum()],
             };

@@ -1,7 +1,7 @@
 //! Tests of the step's rules: trust, lengthened steps, costs far above the noise.
 
 use super::*;
-use crate::buffers::Sums;
+use crate::buffers::{LossSums, Sums};
 
 fn rules<'a>(bounds: Bounds<'a>, settings: &'a LevenbergMarquardt, cost_error: f64) -> Rules<'a> {
     Rules { bounds, settings, cost_error, largest_cost: f64::INFINITY, trusts_last_step: true }
@@ -14,6 +14,7 @@ fn status_after_step_from(before: f64) -> Option<Status> {
         chi2,
         penalty: 0.0,
         ln_det: 0.0,
+        loss: LossSums::default(),
         gradient: vec![slope, 30.0],
         normal_matrix: vec![1.0, 0.0, 1.0],
     };
@@ -41,6 +42,7 @@ fn strides_never_raise_the_cost() {
         chi2,
         penalty: 0.0,
         ln_det: 0.0,
+        loss: LossSums::default(),
         gradient: vec![0.3, 0.0],
         normal_matrix: vec![1.0, 0.0, 1.0],
     };
@@ -67,6 +69,7 @@ fn fit_between_two_residuals(height: f64, largest_cost: f64) -> Member {
             chi2: residuals.iter().map(|r| r * r).sum(),
             penalty: 0.0,
             ln_det: 0.0,
+            loss: LossSums::default(),
             gradient: vec![residuals[0] * slopes[0] + residuals[1] * slopes[1]],
             normal_matrix: vec![slopes.iter().map(|s| s * s).sum()],
         };

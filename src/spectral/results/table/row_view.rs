@@ -151,6 +151,11 @@ impl<'a> RowView<'a> {
         self.table.n_starts_agree[self.index]
     }
 
+    /// Returns the share of pixels to which the model's robust loss gives little weight; `None` without a loss.
+    pub fn downweighted(&self) -> Option<f64> {
+        self.table.downweighted[self.index]
+    }
+
     /// Returns the posterior of the velocity; `None` without a scan, or where it gave none.
     pub fn posterior(&self) -> Option<VelocityPosterior> {
         self.table.posteriors[self.index]
@@ -174,6 +179,7 @@ impl<'a> RowView<'a> {
             parameters: self.parameters().collect(),
             errors: self.errors().collect(),
             released_errors: self.released_errors().collect(),
+            downweighted: self.downweighted(),
             at_bound: self.at_bound(),
             flags: self.flags(),
             start: self.start(),
@@ -236,6 +242,7 @@ mod tests {
             parameters: vec![x, x + 1.0],
             errors: vec![x + 2.0, x + 3.0],
             released_errors: vec![x + 4.0, x + 5.0],
+            downweighted: Some(x + 6.0),
             at_bound: k + 3,
             flags: [Flags::AT_BOUND, Flags::LOW_SN, Flags::empty()][k as usize],
             start: Some(k),

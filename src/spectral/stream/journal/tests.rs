@@ -25,6 +25,7 @@ fn rows(status: [Status; 2]) -> Vec<FitRow> {
         parameters: vec![1.0 / 3.0],
         errors: vec![f64::INFINITY],
         released_errors: Vec::new(),
+        downweighted: None,
         continuum_terms: Vec::new(),
         unreached: Vec::new(),
         at_bound: 0,

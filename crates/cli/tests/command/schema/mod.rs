@@ -34,6 +34,7 @@ marginalise = true
 mask = [[4300.0, 4450.0]]
 error_floor = 0.1
 nonfinite = "mask"
+loss = { kind = "huber", scale = 1.5 }
 [velocity]
 range = [-1000, 1000.0]
 start = 0.0

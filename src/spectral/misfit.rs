@@ -1,0 +1,96 @@
+//! Size of a spectrum's residuals relative to their errors: χ², and what stands for it under a robust loss.
+//!
+//! Under a robust loss the cost has no known distribution, because it also counts pixels that do not belong to the
+//! spectrum. The covariance of the parameters is then s A⁻¹ with A = Σ ψ′ J Jᵀ (Huber 1981, eq. 6.5 of chapter 7) and
+//!
+//! ```text
+//! s = (Σ ψ² / dof) / (Σ ψ′ / N).
+//! ```
+//!
+//! It is the sandwich A⁻¹ (Σ ψ² J Jᵀ) A⁻¹ of residuals that do not depend on J: outliers lie where they lie. In units
+//! of its expectation for normal residuals, s takes the place of χ²/dof.
+
+use crate::buffers::{Estimator, LossSums, NormalMeans};
+use crate::model::{Limits, ModelParameter};
+use crate::solver::Outcome;
+
+/// Measure of residuals for one model.
+#[derive(Clone, Copy, Debug)]
+pub struct Misfit {
+    /// Expectations under the loss; `None` without one.
+    expected: Option<NormalMeans>,
+}
+
+/// A χ² and its degrees of freedom.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChiSquare {
+    pub value: f64,
+    pub dof: f64,
+}
+
+impl Misfit {
+    /// Prepares the measure for a model with this loss.
+    pub fn new(loss: Option<Estimator>) -> Misfit {
+        Misfit { expected: loss.map(Estimator::normal_means) }
+    }
+
+    /// Returns χ² with its degrees of freedom or, under a loss, numbers with the mean and the scatter of s.
+    pub fn chi_square(&self, outcome: &Outcome, pixels: usize, dof: f64) -> ChiSquare {
+        match self.expected {
+            None => ChiSquare { value: outcome.chi2, dof },
+            Some(NormalMeans { curvature, scatter, variance, .. }) => {
+                let effective = 2.0 * dof / variance;
+                let ratio = covariance_factor(outcome.loss, pixels, dof) * curvature / scatter;
+                ChiSquare { value: ratio * effective, dof: effective }
+            }
+        }
+    }
+
+    /// Returns the matrix whose inverse is the covariance: the normal matrix, of which under a loss the part of the
+    /// data is divided by s.
+    pub fn information(
+        &self,
+        outcome: &Outcome,
+        [pixels, dof]: [f64; 2],
+        parameters: &[ModelParameter],
+        limits: &[Limits],
+    ) -> Vec<f64> {
+        let mut matrix = outcome.normal_matrix.clone();
+        if self.expected.is_some() {
+            let factor = covariance_factor(outcome.loss, pixels as usize, dof);
+            matrix.iter_mut().for_each(|x| *x /= factor);
+            // a prior is what it is
+            for (p, (parameter, limits)) in parameters.iter().zip(limits).enumerate() {
+                let weight = limits.prior.map_or(0.0, |(_, sigma)| (parameter.solver.scale / sigma).powi(2));
+                matrix[p * (p + 3) / 2] += weight * (1.0 - 1.0 / factor);
+            }
+        }
+        matrix
+    }
+}
+
+/// Returns s, by which the inverse of the normal matrix is multiplied.
+pub fn covariance_factor(sums: LossSums, pixels: usize, dof: f64) -> f64 {
+    let factor = sums.scatter * pixels as f64 / (sums.curvature * dof);
+    if factor.is_finite() && factor > 0.0 { factor } else { 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Huber's ⟨ψ²⟩ and ⟨ψ′⟩ have closed forms, and a loss of a large scale is least squares.
+    #[test]
+    fn expectations_meet_closed_forms() {
+        let c: f64 = 1.345;
+        let (inside, density) =
+            (libm::erf(c / 2f64.sqrt()), (-0.5 * c * c).exp() / (2.0 * std::f64::consts::PI).sqrt());
+        let scatter = inside - 2.0 * c * density + c * c * (1.0 - inside);
+        let found = Estimator::Huber(c).normal_means();
+        assert!((found.scatter - scatter).abs() < 2e-3 && (found.curvature - inside).abs() < 2e-3, "{found:?}");
+        for loss in [Estimator::Huber(50.0), Estimator::Cauchy(1e4), Estimator::Student(1e8)] {
+            let NormalMeans { curvature, scatter, variance, .. } = loss.normal_means();
+            assert!((scatter / curvature - 1.0).abs() < 1e-6 && (variance - 2.0).abs() < 1e-5, "{loss:?}: {variance}");
+        }
+    }
+}

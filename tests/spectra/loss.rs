@@ -1,0 +1,127 @@
+//! Robust losses: cosmic rays do not move a fit, clean spectra hardly notice, and devices and batches agree.
+
+use popfit::{
+    Continuum, Device, Emulator, Estimator, FitRow, FitTable, Flags, Spectra, SpectraSettings, SpectralModel,
+};
+use popfit_testing::demo_emulator;
+use popfit_testing::fits::{demo_spectra, devices, fitter, pick, same_bits};
+use popfit_testing::random::Random;
+
+const LOSSES: [Estimator; 3] = [Estimator::Huber(1.345), Estimator::Student(4.0), Estimator::Cauchy(2.385)];
+
+fn model(loss: Estimator, continuum: Continuum) -> SpectralModel {
+    let builder = SpectralModel::builder().arm("b", Emulator::open(demo_emulator()).unwrap());
+    let builder = builder.velocity(-1000.0..=1000.0).continuum(continuum);
+    builder.spectra(SpectraSettings::default().loss(loss)).build().unwrap()
+}
+
+fn fit(loss: Estimator, spectra: &Spectra, device: &Device) -> FitTable {
+    fitter(model(loss, Continuum::rbf(10)), device).fit(spectra).unwrap()
+}
+
+/// The demo's spectra with a share of their pixels hit, in runs of three, by 20 to 500 errors.
+fn hit(share: f64) -> Spectra<'static> {
+    let mut spectra = demo_spectra();
+    let (count, mut random) = (spectra.len(), Random(56));
+    let arm = &mut spectra.arms[0];
+    let pixels = arm.pixels;
+    let (flux, ivar) = (arm.flux.to_mut(), arm.ivar.to_mut());
+    for n in 0..count {
+        for _ in 0..(share * pixels as f64 / 3.0) as usize {
+            let first = n * pixels + random.below(pixels - 2);
+            for j in first..first + 3 {
+                flux[j] += (20.0 + 480.0 * random.uniform()) / ivar[j].max(1e-30).sqrt();
+            }
+        }
+    }
+    spectra
+}
+
+/// Largest difference of two rows' parameters in the errors of the second.
+fn offset(row: &FitRow, other: &FitRow) -> f64 {
+    let pairs = row.parameters.iter().zip(&other.parameters).zip(&other.errors);
+    pairs.filter(|(_, error)| error.is_finite()).map(|((a, b), error)| (a - b).abs() / error).fold(0.0, f64::max)
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    popfit_testing::median(values.collect())
+}
+
+#[test]
+fn cosmic_rays_do_not_move_a_fit() {
+    let (clean, hit, device) = (demo_spectra(), hit(0.02), Device::cpu());
+    let plain = fit(Estimator::LeastSquares, &clean, &device).to_rows();
+    let spoilt = fit(Estimator::LeastSquares, &hit, &device).to_rows();
+    assert!(median(spoilt.iter().zip(&plain).map(|(a, b)| offset(a, b))) > 10.0, "cosmic rays do nothing");
+    assert!(plain.iter().all(|row| row.downweighted.is_none()));
+    for (loss, share) in LOSSES.into_iter().zip([0.0071, 0.0455, 0.0171]) {
+        let rows = fit(loss, &hit, &device).to_rows();
+        let offsets = || rows.iter().zip(&plain).map(|(a, b)| offset(a, b));
+        assert!(rows.iter().all(|row| row.status.is_success()), "{loss:?}");
+        assert!(
+            median(offsets()) < 0.7 && offsets().filter(|x| *x > 3.0).count() <= 2,
+            "{loss:?}: {:?}",
+            offsets().max_by(f64::total_cmp)
+        );
+        let downweighted = median(rows.iter().filter_map(|row| row.downweighted));
+        assert!((downweighted - share - 0.02).abs() < 0.006, "{loss:?}: {downweighted}");
+        let errors = median(rows.iter().zip(&plain).map(|(a, b)| a.errors[0] / b.errors[0]));
+        assert!((1.0..1.1).contains(&errors), "{loss:?}: {errors}");
+        let is_high = |row: &&FitRow| row.flags.intersects(Flags::HIGH_CHI2 | Flags::POOR_CHI2);
+        assert!(rows.iter().filter(is_high).count() <= 6, "{loss:?}");
+        // and of a spectrum without outliers
+        let rows = fit(loss, &clean, &device).to_rows();
+        let downweighted = median(rows.iter().filter_map(|row| row.downweighted));
+        assert!((downweighted - share).abs() < 0.003, "{loss:?}: {downweighted}");
+        assert!(median(rows.iter().zip(&plain).map(|(a, b)| offset(a, b))) < 0.6, "{loss:?}");
+    }
+}
+
+/// Errors that are all too small or too large are flagged as they are without a loss, and the errors of the fit follow
+/// the scatter.
+#[test]
+fn flags_and_errors_follow_the_scatter() {
+    for (factor, flag) in [(9.0, Flags::HIGH_CHI2 | Flags::POOR_CHI2), (1.0 / 9.0, Flags::LOW_CHI2)] {
+        let mut spectra = demo_spectra();
+        spectra.arms[0].ivar.to_mut().iter_mut().for_each(|w| *w *= factor);
+        for loss in LOSSES {
+            let as_is = fit(loss, &demo_spectra(), &Device::cpu()).to_rows();
+            let rows = fit(loss, &spectra, &Device::cpu()).to_rows();
+            let flagged = rows.iter().filter(|row| row.flags.contains(flag)).count();
+            assert!(flagged > rows.len() / 2, "{loss:?}, ivar times {factor}: {flagged} of {}", rows.len());
+            let ratio = median(rows.iter().zip(&as_is).map(|(a, b)| a.errors[0] / b.errors[0]));
+            assert!((0.8..1.6).contains(&ratio), "{loss:?}, ivar times {factor}: {ratio}");
+        }
+    }
+}
+
+#[test]
+fn devices_and_batches_agree() {
+    let spectra = hit(0.02).slice(0..12);
+    for loss in LOSSES {
+        for continuum in [Continuum::rbf(10), Continuum::chebyshev(1)] {
+            let tables: Vec<FitTable> =
+                devices().iter().map(|device| fitter(model(loss, continuum), device).fit(&spectra).unwrap()).collect();
+            for (device, table) in devices().iter().zip(&tables) {
+                let picked = fitter(model(loss, continuum), device).fit(&pick(&spectra, &[7, 2, 7])).unwrap();
+                for (k, n) in [7, 2, 7].into_iter().enumerate() {
+                    same_bits(picked.row(k).to_row(), table.row(n).to_row(), "in another batch");
+                }
+                for (row, first) in table.to_rows().iter().zip(tables[0].to_rows()) {
+                    assert!(offset(row, &first) < 0.05, "{loss:?}, {}: {row:?}\n{first:?}", device.name());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn only_robust_losses_are_for_spectra() {
+    let build = |loss| {
+        let builder = SpectralModel::builder().arm("b", Emulator::open(demo_emulator()).unwrap());
+        builder.spectra(SpectraSettings::default().loss(loss)).build().err().map(|error| error.to_string())
+    };
+    assert!(build(Estimator::Poisson).unwrap().contains("for curves"));
+    assert!(build(Estimator::Huber(-1.0)).unwrap().contains("must be positive"));
+    assert_eq!(build(Estimator::SoftL1(1.0)), None);
+}
