@@ -123,9 +123,9 @@ fn sums(recording: &mut Recording, batch: &mut Batch, (input, size): (BufferId, 
     let basis = Basis { terms: TERMS, basis, transform };
     let solution = recording.buffer("solution", Scope::Member, Kind::Float, TERMS * (TERMS + 1));
     let model = output;
-    recording.stages.push(Stage::Continuum(Continuum { model, pixels, data, weight, basis, solution }));
+    recording.stages.push(Stage::Continuum(Continuum { model, pixels, data, weight, basis, solution, loss: None }));
     let (columns, continuum) = ((0..=LABELS).collect(), Some((basis, solution)));
-    recording.stages.push(Stage::Normal(Normal { model, pixels, columns, data, weight, continuum }));
+    recording.stages.push(Stage::Normal(Normal { model, pixels, columns, data, weight, continuum, loss: None }));
 }
 
 #[test]

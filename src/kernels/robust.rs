@@ -163,7 +163,7 @@ impl<R: Real> Refinement<'_, R> {
             }
             self.loss.weigh(&residual, &mut weights, &mut curvatures);
             for j in 0..BLOCK {
-                scaled[j] = scaled[j] * (weights[j] * residual[j]);
+                scaled[j] *= weights[j] * residual[j];
                 curvatures[j] *= on[j];
             }
             curvature += total(&curvatures);

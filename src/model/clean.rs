@@ -73,7 +73,8 @@ mod tests {
         flux[100] = 1e9;
         let mut ivar = vec![1e4; 200];
         ivar[100] = 0.0;
-        let data: Vec<f32> = flux.iter().zip(&ivar).map(|(y, w)| (y * w.sqrt()) as f32).chain([0.0; 56]).collect();
+        let data: Vec<f32> =
+            flux.iter().zip(&ivar).map(|(y, w): (&f64, &f64)| (y * w.sqrt()) as f32).chain([0.0; 56]).collect();
         let cleaned = clean(&flux, &ivar, &data);
         assert_eq!(cleaned.len(), 256);
         for j in (0..200).filter(|j| *j != 100) {

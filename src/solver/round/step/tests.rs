@@ -104,6 +104,7 @@ fn status_where_steps_hardly_shrink(largest_cost: f64) -> Option<Status> {
         chi2: 3000.0,
         penalty: 0.0,
         ln_det: 0.0,
+        loss: LossSums::default(),
         gradient: gradient.to_vec(),
         normal_matrix: vec![1.0, 0.0, 1.0],
     };

@@ -39,7 +39,7 @@ fn fits() -> Fits {
     let grids = fitter.run().unwrap().grids(&arms, &spectra).unwrap();
     let mut ready = Vec::new();
     for (place, row) in rows.iter().enumerate() {
-        let prepared = Arc::new(prepare_one(&model, &arms, &grids, place).unwrap());
+        let prepared = Arc::new(prepare_one(&model, &arms, &grids, place, None).unwrap());
         let u = model.parameters.iter().zip(&row.parameters).map(|(p, x)| p.to_u(*x)).collect();
         let limits = model.parameters.iter().map(ModelParameter::limits).collect();
         let starts = vec![Start { u, basin: 0 }];
