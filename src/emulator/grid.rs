@@ -58,13 +58,13 @@ impl TemplateGrid {
     }
 
     /// Returns the segment that holds a wavelength (Å) and its fractional pixel index in the whole grid; `None` outside
-    /// all segments. Up to half a pixel beyond a segment's ends it is clamped to the end pixel; farther out is `None`.
+    /// all segments. An end pixel is itself where rounding puts it beyond its end.
     pub fn locate(&self, wavelength: f64) -> Option<(usize, f64)> {
         let log = wavelength.ln();
         self.segments.iter().enumerate().find_map(|(k, segment)| {
             let last = (segment.end - segment.start - 1) as f64;
             let index = (log - segment.origin) / segment.step;
-            let inside = index >= -0.5 && index <= last + 0.5;
+            let inside = index >= -TOLERANCE && index <= last + TOLERANCE;
             inside.then(|| (k, segment.start as f64 + index.clamp(0.0, last)))
         })
     }
@@ -121,12 +121,12 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_clamped_and_gaps_are_outside() {
+    fn ends_are_themselves_and_all_else_is_outside() {
         let grid = TemplateGrid::new(&log_grid(5000.0, 1e-4, 10)).unwrap();
         let at = |pixels: f64| grid.locate(5000.0 * (pixels * 1e-4).exp());
-        assert_eq!(at(-0.4), Some((0, 0.0)));
-        assert_eq!(at(9.4), Some((0, 9.0)));
-        assert_eq!((at(-0.6), at(9.6), grid.locate(f64::NAN)), (None, None, None));
+        assert_eq!(at(-4e-4), Some((0, 0.0)));
+        assert_eq!(at(9.0004), Some((0, 9.0)));
+        assert_eq!((at(-0.4), at(9.4), grid.locate(f64::NAN)), (None, None, None));
     }
 
     #[test]

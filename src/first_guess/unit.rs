@@ -19,6 +19,8 @@ use crate::recording::LIGHT;
 const BIN_CORRELATION: f64 = 0.85;
 /// The same of the wider bins in which templates are chosen.
 const COARSE_CORRELATION: f64 = 0.6;
+/// One bin of so many, at most, is left out at either end of a segment because it is not reached at all velocities.
+const MOST_LEFT_OUT: usize = 4;
 
 /// One log-uniform segment of one arm's template.
 #[derive(Debug)]
@@ -126,16 +128,27 @@ impl Unit {
         &self.exact[0]
     }
 
+    /// Returns the places in [`Signals`] at which pixels are used: those that the segment reaches at all velocities, so
+    /// that these are compared by the same pixels. Where that is less than half of a segment, pixels at its ends are
+    /// used that it reaches at some velocities.
+    fn used_places(&self) -> Range<usize> {
+        let Bins { count, wanted, .. } = self.fine;
+        let (middle, most) = (wanted / 2, count / MOST_LEFT_OUT);
+        let (before, behind) = ((wanted + 1 - middle).min(most), (middle + 2).min(most));
+        middle + before..(middle + count).saturating_sub(behind)
+    }
+
     /// Sums what a spectrum says over its pixels in each fine bin, D being `data` and s `smooth`, its weight · continuum.
     pub fn signals(&self, data: &[f32], smooth: &[f32], sampling: &Sampling) -> Signals {
         let (count, shifts) = (self.fine.count, self.fine.shifts);
+        let used = self.used_places();
         let mut sums = self.fine.no_signals();
         let [cross, power] = &mut sums;
         // a pixel at place k lies before the bins that are reached from the shift k on, and behind them up to the shift
         // k + 1 − count
         let (mut before, mut behind) = (vec![0.0; shifts + 1], vec![0.0; shifts + 1]);
         for (j, (d, s)) in data.iter().zip(smooth).enumerate() {
-            let Some(at) = self.place(sampling, j) else { continue };
+            let Some(at) = self.place(sampling, j).filter(|at| used.contains(at)) else { continue };
             cross[at] += s * (d - s);
             power[at] += s * s;
             if (at < shifts || at + 1 >= count) && *s != 0.0 {

@@ -16,6 +16,9 @@ const MARGIN: f64 = 5.0;
 const VELOCITY_STEP: f64 = 20.0;
 /// vsini in km/s is widened to the next of these. The library of the first guess has 5, 30, 80 and 200.
 const VSINI_STEPS: [f64; 5] = [25.0, 60.0, 120.0, 250.0, 500.0];
+/// Pixels before an end of the template in which a cubic spline is off because the template goes on with its end value:
+/// by 2 % of the slope per pixel in the second, and by 0.15 % in the fourth.
+const SPLINE_PIXELS: f64 = 3.0;
 /// Rounding of a pixel's place, in template pixels.
 const ROUNDING: f64 = 1e-5;
 
@@ -61,6 +64,18 @@ impl Motion {
             motion.vsini = next.unwrap_or(f64::INFINITY).min(limits[p].upper);
         }
         motion
+    }
+
+    /// Returns the motion around the first of a spectrum's starts `u`, in the solver's units, that also contains the velocities of the others, which
+    /// compete with it; `None` without starts.
+    pub fn around_starts<'s>(
+        model: &SpectralModel,
+        starts: impl IntoIterator<Item = &'s Vec<f64>>,
+        limits: &[Limits],
+    ) -> Option<Motion> {
+        let mut motions = starts.into_iter().map(|u| Motion::around(model, u, limits));
+        let first = motions.next()?;
+        Some(motions.fold(first, |all, one| Motion { vsini: first.vsini, ..all.union(one) }))
     }
 
     /// Returns the motions at the lowest and the highest velocity of the model, at its largest vsini.
@@ -133,12 +148,12 @@ impl Sampling {
             .fold(Clearance::INFINITE, Clearance::min)
     }
 
-    /// Returns how far interpolation and rotation carry light beyond their pixels, in template pixels of this grid. A
-    /// cubic spline bends in the last pixel before an end.
+    /// Returns how far interpolation and rotation carry light beyond their pixels, in template pixels of this grid.
     fn kernel_pixels(&self, arm: &ModelArm, motion: Motion) -> f64 {
         let is_sampled = !(self.is_template && motion.velocity == [0.0, 0.0]);
         let is_cubic = arm.interpolation == Interpolation::Cubic;
-        f64::from(u8::from(is_sampled && is_cubic)) + f64::from(u8::from(motion.vsini > 0.0))
+        let spline = if is_sampled && is_cubic { SPLINE_PIXELS } else { 0.0 };
+        spline + f64::from(u8::from(motion.vsini > 0.0))
     }
 
     /// Returns whether the template makes all pixels whole that count at rest.
@@ -224,8 +239,8 @@ mod tests {
         let step = model.arms[0].grid.segments[0].step;
         let pixels = |v: f64| v / LIGHT / step;
         assert_eq!(left_out(&model, 0.0, 0.0), [0, 0]);
-        // the spline bends in the last pixel; a receding star is read further to the blue
-        let shift = (pixels(400.0) + 1.0).ceil() as usize;
+        // a receding star is read further to the blue
+        let shift = (pixels(400.0) + SPLINE_PIXELS).ceil() as usize;
         assert_eq!(left_out(&model, 400.0, 0.0), [shift, 0]);
         assert_eq!(left_out(&model, -400.0, 0.0), [0, shift]);
         let rotation = (pixels(200.0) + 1.0).ceil() as usize;

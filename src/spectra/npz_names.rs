@@ -17,9 +17,26 @@ const SYNONYMS: [(&str, &[&str]); 6] = [
     ("sigma", &["err", "error", "errors", "fluxerr", "fluxerror", "std", "noise", "uncertainty"]),
     (
         "mask",
-        &["badmask", "maskbad", "badpix", "badpixel", "badpixels", "badpixmask", "pixmask", "pixelmask", "bitmask"],
+        &[
+            "badmask",
+            "maskbad",
+            "badpix",
+            "badpixel",
+            "badpixels",
+            "badpixmask",
+            "pixmask",
+            "pixelmask",
+            "bitmask",
+            "andmask",
+            "ormask",
+            "masked",
+            "msk",
+            "fluxmask",
+            "pixelflags",
+            "dq",
+        ],
     ),
-    ("medium", &["airorvac", "airorvacuum", "air", "vacuum", "vac"]),
+    ("medium", &["airorvac", "airorvacuum", "air", "vacuum", "vac", "wavelengthmedium", "wavemedium"]),
     ("id", &["ids"]),
 ];
 /// Fewest letters of a name in which one may be wrong.

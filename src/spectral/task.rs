@@ -50,7 +50,7 @@ impl SpectralFitter {
             let started = prepared.and_then(|prepared| {
                 let limits = tables.of(place)?;
                 let starts = guess.starts(&prepared, &samplings(&grids, place), &limits, Some(1));
-                let motion = starts.first().map(|start| Motion::around(model, &start.u, &limits));
+                let motion = Motion::around_starts(model, starts.iter().map(|start| &start.u), &limits);
                 let prepared = Arc::new(within_reach(model, &arms, &grids, place, prepared, motion)?);
                 Ok(ReadySpectrum { place, prepared, limits, starts, may_add_starts: false })
             });

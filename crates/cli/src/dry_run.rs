@@ -164,13 +164,6 @@ fn try_first(fitter: &SpectralFitter, sample: &mut Sample, total: u64) -> Result
         let example = if example.is_empty() { String::new() } else { format!(" ({example})") };
         line(format_args!("{count} of them: {cause}{example}"));
     }
-    let unreached: u64 = table.rows().flat_map(|row| row.unreached()).map(|count| u64::from(*count)).sum();
-    if unreached > 0 {
-        line(format_args!(
-            "{:.1} pixels of a spectrum are left out on average, because the templates end before all that makes them",
-            unreached as f64 / count.max(1) as f64
-        ));
-    }
     let mut flags = FlagCounts::new(table.names());
     table.to_rows().iter().for_each(|row| flags.add(row));
     flags.lines().into_iter().for_each(line);

@@ -10,6 +10,8 @@ const FLAGS: usize = Flags::DESCRIPTIONS.len();
 const ONE_OF: u64 = 5;
 /// … and at least so many fits do, or all.
 const FEWEST: u64 = 5;
+/// Share of pixels that are left out, above which a line says so.
+const LEAST_LEFT_OUT: f64 = 0.002;
 /// χ²/dof above which `ivar` may well be another quantity …
 const FAR_TOO_HIGH: f64 = 100.0;
 /// … and below which it surely is.
@@ -33,18 +35,31 @@ pub struct FlagCounts {
     by_bound: Vec<u64>,
     /// Σ ln(χ²/dof) of the rows that carry each flag.
     ln_chi2: [f64; FLAGS],
+    /// Good pixels that need light from beyond the networks, and those that were fitted.
+    unreached: u64,
+    fitted: u64,
 }
 
 impl FlagCounts {
     /// Returns counts of nothing yet; `parameters` are the names of the free parameters.
     pub fn new(parameters: &[String]) -> FlagCounts {
         let by_bound = vec![0; parameters.len()];
-        FlagCounts { parameters: parameters.to_vec(), fits: 0, by_flag: [0; FLAGS], by_bound, ln_chi2: [0.0; FLAGS] }
+        FlagCounts {
+            parameters: parameters.to_vec(),
+            fits: 0,
+            by_flag: [0; FLAGS],
+            by_bound,
+            ln_chi2: [0.0; FLAGS],
+            unreached: 0,
+            fitted: 0,
+        }
     }
 
     /// Counts a row's flags, and the parameters that ended at a bound.
     pub fn add(&mut self, row: &FitRow) {
         self.fits += u64::from(!matches!(row.status, Status::BadInput | Status::Interrupted));
+        self.unreached += row.unreached.iter().map(|count| u64::from(*count)).sum::<u64>();
+        self.fitted += u64::try_from(row.dof).unwrap_or(0);
         let reduced = (row.chi2 / row.dof.max(1) as f64).clamp(f64::MIN_POSITIVE, f64::MAX);
         for (k, (count, sum)) in self.by_flag.iter_mut().zip(&mut self.ln_chi2).enumerate() {
             if row.flags.bits() >> k & 1 == 1 {
@@ -68,7 +83,7 @@ impl FlagCounts {
     }
 
     /// Returns a line for each flag that at least a fifth of the fits carry, the most frequent first: what it usually
-    /// means. One more says where to read on. Flags that many good fits carry have none, and neither has a flag of
+    /// means. One more says where to read on, and one how many pixels the networks do not reach. Flags that many good fits carry have none, and neither has a flag of
     /// fewer than five fits, unless all carry it.
     pub fn lines(&self) -> Vec<String> {
         let mut frequent = Vec::new();
@@ -84,7 +99,19 @@ impl FlagCounts {
         let bits: Vec<String> = frequent.iter().map(|(_, bit, _)| bit.to_string()).collect();
         let where_to_read = format!("The page on flags in the book says what to do with {}.", bits.join(", "));
         let where_to_read = (!bits.is_empty()).then_some(where_to_read);
-        frequent.into_iter().map(|(.., line)| line).chain(where_to_read).collect()
+        frequent.into_iter().map(|(.., line)| line).chain(where_to_read).chain(self.left_out()).collect()
+    }
+
+    /// Returns the line about pixels that are left out because a network ends inside the data; `None` if there are few.
+    fn left_out(&self) -> Option<String> {
+        let share = self.unreached as f64 / (self.unreached + self.fitted).max(1) as f64;
+        (share > LEAST_LEFT_OUT).then(|| {
+            format!(
+                "{} % of the good pixels are left out, because they need light from beyond the ends of the networks \
+                 (column unreached)",
+                two_digits(100.0 * share)
+            )
+        })
     }
 
     /// Returns what a frequent flag usually means, where the typical χ²/dof of the fits that carry it is `chi2`; empty

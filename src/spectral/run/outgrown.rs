@@ -4,6 +4,7 @@
 //! at a velocity and vsini that settle it otherwise, it is made again with the pixels of its end.
 
 use super::{Grids, ReadySpectrum};
+use crate::first_guess::Start;
 use crate::model::{Motion, SpectralModel};
 use crate::solver::{Outcome, Status};
 use crate::spectral::input::ready::samplings;
@@ -52,8 +53,11 @@ impl Outgrown {
             return None;
         }
         let mut spectrum = ready.clone();
-        let replaced = best.min(spectrum.starts.len().saturating_sub(1));
-        spectrum.starts.get_mut(replaced)?.u.clone_from(&end.parameters);
+        match spectrum.starts.get_mut(best) {
+            Some(start) => start.u.clone_from(&end.parameters),
+            // one that was added later: all of these count as one basin
+            None => spectrum.starts.push(Start { u: end.parameters.clone(), basin: usize::MAX }),
+        }
         let evaluations = outcomes.iter().map(|outcome| outcome.evaluations).sum();
         Some(Outgrown { spectrum, motion, evaluations })
     }

@@ -219,7 +219,7 @@ impl<'s> Piece<'s> {
         let is_outside = |l: &Limits| l.start.is_some_and(|x| x < l.lower || x > l.upper);
         let flags = flags(&prepared, &samplings, limits.iter().any(is_outside));
         let starts = guess.map(|g| g.starts(&prepared, &samplings, &limits, fitter.starts)).unwrap_or_default();
-        let motion = starts.first().map(|start| Motion::around(&fitter.model, &start.u, &limits));
+        let motion = Motion::around_starts(&fitter.model, starts.iter().map(|start| &start.u), &limits);
         let prepared = within_reach(&fitter.model, &self.arms, &self.grids, k, prepared, motion)?;
         Ok(Started { prepared, limits, starts, flags })
     }

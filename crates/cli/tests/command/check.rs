@@ -158,7 +158,7 @@ fn a_dry_run_tries_the_model_on_spectra() {
     assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
     for said in [
         "4002.00–5498.00  3986.70–5517.93  4002.00–5498.00  3741 of 3741",
-        "the table would have 35 columns:\n  id, file, row, status,",
+        "the table would have 36 columns:\n  id, file, row, status,",
         "correlation_feh_alpha\n",
         "spectra: 64, and all of them would be fitted",
         "memory: about ",
