@@ -144,7 +144,7 @@ fn case(slot: usize, random: &mut Random) -> Case {
         member.damping.nu = one_of(random, &[2.0, 4.0, 16.0]);
         member.rejections = one_of(random, &[0, 0, 0, 0, 1, 2, SETTINGS.max_rejections]);
         member.phase = one_of(random, &PHASES);
-        member.finishing_steps = if member.phase == Phase::Searching { 0 } else { one_of(random, &[1, 2, 3, 39, 40]) };
+        member.finishing_steps = if member.phase == Phase::Searching { 0 } else { one_of(random, &[1, 2, 3, 19, 20]) };
         let shares = [0.3, 1e-3, 1e-5, 3e-7, 1e-9];
         let promised = single(member.sums.cost() * one_of(random, &shares) * (1.0 + random.uniform()));
         member.promise = if random.below(2) == 0 { Promise::Whole(promised) } else { Promise::Rescaled(promised) };

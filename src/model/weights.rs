@@ -41,8 +41,11 @@ pub fn weights(
 const WIDEST_USUAL: f64 = 1e8;
 /// An ivar below this share of a good pixel's says nothing: a million such pixels weigh no more than 10⁻⁸ of it.
 const NO_INFORMATION: f64 = 1e-14;
-/// The ivar of an error of 10⁹ (and its rounding to f32), with which surveys mark bad pixels in any unit of the flux …
+/// The ivar of an error of 10⁹ (and its rounding to f32): surveys mark bad pixels with powers of ten from that on, in any
+/// unit of the flux …
 const MARK: f64 = 1.000_001e-18;
+/// Largest difference between the logarithm of an error and that of a mark.
+const ROUNDING_OF_MARKS: f64 = 1e-6;
 /// … unless the errors of good pixels are within a factor of 10⁴ of it.
 const MARK_STANDS_OUT: f64 = 1e-8;
 /// An ivar above this many times the median of its arm's is no measurement, unless the signal-to-noise ratio is.
@@ -61,6 +64,12 @@ fn marked_up_to(good: f64) -> f64 {
     (NO_INFORMATION * good).max(MARK.min(MARK_STANDS_OUT * good))
 }
 
+/// Returns whether an ivar is that of an error of a power of ten.
+fn is_mark(ivar: f64) -> bool {
+    let exponent = -0.5 * ivar.log10();
+    (exponent - exponent.round()).abs() < ROUNDING_OF_MARKS
+}
+
 /// Sets the ivar of pixels to 0 whose errors are so large that they mark bad pixels, however many these are.
 ///
 /// Good pixels are those that stand out above the others, and the median of their ivar is compared with. If their
@@ -74,7 +83,8 @@ fn leave_out_marked(flux: &[f64], ivar: &mut [f64]) {
         let Some(good) = median(remaining().filter(|w| *w > above)) else { return };
         let limit = marked_up_to(good);
         if are_measured(flux, ivar, limit..highest) {
-            ivar.iter_mut().filter(|w| **w <= limit).for_each(|w| *w = 0.0);
+            let is_marked = |w: f64| w <= limit && (w <= NO_INFORMATION * good || is_mark(w));
+            ivar.iter_mut().filter(|w| is_marked(**w)).for_each(|w| *w = 0.0);
             return;
         }
         highest = limit;

@@ -5,7 +5,7 @@ pub const UNDAMPED: f64 = 0.1;
 /// Damping of the finishing steps: nothing but a guard of the Cholesky factorisation.
 pub const FINISHING_DAMPING: f64 = 1e-6;
 /// Most finishing steps.
-pub const FINISHING_STEPS: u32 = 40;
+pub const FINISHING_STEPS: u32 = 20;
 /// Rise of the cost that a finishing step may end with: guards against nonsense, not against rounding.
 pub const FINISHING_RISE: f64 = 1.1;
 /// Cosine of the gradient above which a finishing step that led nowhere or was too long counts as far from the minimum.
@@ -17,8 +17,8 @@ pub const SHRINKS: f64 = 0.8;
 /// says nothing about how well a minimum is to be met: 10⁻⁹ of 10⁴ moves parameters by 0.003 of their errors.
 pub const LARGE_COST: f64 = 1e4;
 /// Multiple of it above which no last step is taken on trust: where residuals are large, the slowest parameter hides
-/// behind the others. (Good fits of more than 15,000 pixels are above it, too, and take one linearisation more.)
-pub const TRUSTED_COST: f64 = 1.5;
+/// behind the others. (Good fits of more than 10⁵ pixels are above it, too, and take one linearisation more.)
+pub const TRUSTED_COST: f64 = 10.0;
 
 /// Returns what a higher cost counts as where `ftol` is a share of it: infinite if a recording does not cap
 /// it.
