@@ -208,12 +208,13 @@ impl SpectralModelBuilder {
         Ok(())
     }
 
-    /// Fails if an interval of the mask is empty or not finite, if the error floor is negative or not finite, or if the
+    /// Fails if an interval of a mask is empty or not finite, if the error floor is negative or not finite, or if the
     /// loss is not for spectra.
     fn check_spectra(&self) -> Result<()> {
-        for (low, high) in &self.spectra.mask {
-            if !(low.is_finite() && high.is_finite() && low < high) {
-                return Err(Error::Model(format!("spectra.mask: {low} to {high} is not an interval")));
+        for (key, mask) in [("mask", &self.spectra.mask), ("mask_rest", &self.spectra.mask_rest)] {
+            let is_interval = |(low, high): &(f64, f64)| low.is_finite() && high.is_finite() && low < high;
+            if let Some((low, high)) = mask.iter().find(|interval| !is_interval(interval)) {
+                return Err(Error::Model(format!("spectra.{key}: {low} to {high} is not an interval")));
             }
         }
         let floor = self.spectra.error_floor;
@@ -305,6 +306,7 @@ impl SpectralModelBuilder {
             continuum,
             line_spread: arm.line_spread,
             pixels: arm.pixels,
+            mask_rest: self.spectra.mask_rest.iter().map(|&(low, high)| [low, high].map(|x| x.max(0.0).ln())).collect(),
             inputs,
         })
     }

@@ -37,6 +37,7 @@ terms = 10
 marginalise = true
 [spectra]
 mask = [[4300.0, 4450.0], [5000, 5001]]
+mask_rest = [[4850.0, 4875.0]]
 error_floor = 0.1
 nonfinite = "mask"
 [velocity]
@@ -63,6 +64,7 @@ released_errors = true
     assert_eq!(arm.continuum, Some(Continuum::rbf(8)));
     assert_eq!((file.continuum, file.marginalise), (Some(Continuum::chebyshev(10)), true));
     assert_eq!(file.spectra.mask, [(4300.0, 4450.0), (5000.0, 5001.0)]);
+    assert_eq!(file.spectra.mask_rest, [(4850.0, 4875.0)]);
     assert_eq!((file.spectra.error_floor, file.spectra.nonfinite), (0.1, NonFinite::Mask));
     assert_eq!((file.velocity, file.starts), (VelocityEntry::Range(-1500.0, 1500.0), Some(2)));
     assert_eq!(file.released_errors, Some(true));
@@ -181,6 +183,7 @@ fn wrong_values_name_the_expectation() {
         ("[labels.teff]\nprior = { mean = 1, sigma = 0 }\n", "`labels.teff.prior.sigma` must be positive"),
         ("[spectra]\nerror_floor = -1\n", "must not be negative"),
         ("[spectra]\nmask = [1, 2]\n", "must be [[low, high], …]"),
+        ("[spectra]\nmask_rest = [4850, 4875]\n", "must be [[low, high], …]"),
         ("[spectra]\nnonfinite = \"ignore\"\n", "\"error\" or \"mask\""),
         ("[solver]\nstarts = 0\n", "an integer from 1 to 64, not 0"),
         ("[solver]\nkind = \"simplex\"\n", "\"lm\" or \"nelder-mead\""),

@@ -75,6 +75,8 @@ pub(crate) struct ModelArm {
     pub line_spread: LineSpread,
     /// `None` samples.
     pub pixels: Option<Pixels>,
+    /// Intervals of ln λ in the star's frame that are masked.
+    pub mask_rest: Vec<[f64; 2]>,
     /// One for each label of the emulator.
     pub inputs: Vec<LabelInput>,
 }

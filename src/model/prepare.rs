@@ -113,7 +113,7 @@ pub struct Prepared {
     pub signal_to_noise: f64,
     /// Term that marginalisation adds to the device's ln det C: constants of the bases, − Σ ln ivar.
     pub marginal_constant: f64,
-    /// Velocities and vsini at which the templates make all pixels whole that count; `None` before they are known.
+    /// Velocities and vsini that settle which pixels count; `None` before they are known.
     pub motion: Option<Motion>,
 }
 
@@ -130,7 +130,8 @@ pub struct RawArm<'a> {
 }
 
 /// Weights and scales a spectrum's arms and its continuum bases for the device, or returns the fault that excludes the
-/// spectrum. Pixels that the templates do not make whole at a `motion` do not count.
+/// spectrum. Pixels that the templates do not make whole at a `motion`, and those that masks of the star's frame cover
+/// there, do not count.
 pub fn prepare(
     model: &SpectralModel,
     raw: &[RawArm],

@@ -4,10 +4,13 @@
 //! line spread, rotation and the spectra's own resolution carry there. Beyond an end of a piece of the template nobody
 //! knows the star, and what the kernels assume there has no lines. Such pixels would pull vsini to zero and the other
 //! parameters off by many errors. A pixel therefore counts only if the template reaches everything that makes it.
+//!
+//! Masks in the star's frame are settled in the same way, because which pixels they cover depends on the velocity.
 
 use super::sampling::Sampling;
 use super::spread::half_width;
 use super::{Interpolation, Limits, ModelArm, SpectralModel};
+use crate::emulator::GridSegment;
 use crate::recording::{LIGHT, Rotation, Velocity};
 
 /// Margin of velocity and of vsini around a point, in km/s.
@@ -125,18 +128,25 @@ impl Clearance {
 }
 
 impl Sampling {
-    /// Returns the distances of a pixel to the ends of its piece, less what the arm's line spread and the extent of the
-    /// pixel reach; `None` if the template does not have the pixel at rest.
-    fn clearance_of(&self, arm: &ModelArm, pixel: usize) -> Option<Clearance> {
+    /// Returns the piece of the template in which a pixel lies at rest, and its place there in template pixels; `None`
+    /// if the template does not have it.
+    fn place<'a>(&self, arm: &'a ModelArm, pixel: usize) -> Option<(&'a GridSegment, f64)> {
         let packed = self.index[pixel];
         let segment = arm.grid.segments.get(usize::try_from(packed).ok()? >> 24)?;
         let place = f64::from(packed & 0xff_ffff) + f64::from(self.fraction[pixel]);
+        Some((segment, place - segment.start as f64))
+    }
+
+    /// Returns the distances of a pixel to the ends of its piece, less what the arm's line spread and the extent of the
+    /// pixel reach; `None` if the template does not have the pixel at rest.
+    fn clearance_of(&self, arm: &ModelArm, pixel: usize) -> Option<Clearance> {
+        let (segment, place) = self.place(arm, pixel)?;
         let spread = half_width(arm, segment) - ROUNDING;
         let edge = |k: usize| self.edges.get(k).map_or(0.0, |edge| f64::from(*edge));
         let (below, above) = (edge(pixel), edge(self.edges.len() / 2 + pixel));
         let distance = |pixels: f64| (pixels - spread) * segment.step;
-        let (first, last) = (segment.start as f64, segment.end as f64 - 1.0);
-        Some(Clearance { lower: distance(place - below - first), upper: distance(last - place - above) })
+        let last = (segment.end - 1 - segment.start) as f64;
+        Some(Clearance { lower: distance(place - below), upper: distance(last - place - above) })
     }
 
     /// Returns the smallest distances to the template's ends over all that makes the pixels that count at rest.
@@ -157,7 +167,7 @@ impl Sampling {
     }
 
     /// Returns whether the template makes all pixels whole that count at rest.
-    pub fn reaches_all(&self, arm: &ModelArm, motion: Motion) -> bool {
+    fn reaches_all(&self, arm: &ModelArm, motion: Motion) -> bool {
         let widest = arm.grid.segments.iter().map(|segment| segment.step).fold(0.0, f64::max);
         let (shifts, rotation) = motion.in_log_wavelength();
         self.clearance.holds(shifts, rotation + self.kernel_pixels(arm, motion) * widest)
@@ -182,30 +192,49 @@ impl Sampling {
         }
         reached
     }
+
+    /// Returns whether a pixel that is on lies in a mask of the star's frame at any velocity of a motion.
+    fn is_masked(&self, arm: &ModelArm, motion: Motion, pixel: usize) -> bool {
+        let ([lowest, highest], _) = motion.in_log_wavelength();
+        let log_wavelength = || self.place(arm, pixel).map(|(segment, place)| segment.origin + place * segment.step);
+        let meets = |x: f64| arm.mask_rest.iter().any(|[low, high]| x - highest <= *high && x - lowest >= *low);
+        !arm.mask_rest.is_empty() && log_wavelength().is_some_and(meets)
+    }
+
+    /// Returns whether all pixels that are on count at a motion, without a look at each.
+    pub fn counts_all(&self, arm: &ModelArm, motion: Motion) -> bool {
+        arm.mask_rest.is_empty() && self.reaches_all(arm, motion)
+    }
+
+    /// Returns which of the pixels that are on count at a motion: those that the template makes whole and no mask of
+    /// the star's frame covers (pixels).
+    pub fn counted(&self, arm: &ModelArm, motion: Motion) -> Vec<bool> {
+        let reached = self.reached(arm, motion).into_iter().enumerate();
+        reached.map(|(j, is_reached)| is_reached && !self.is_masked(arm, motion, j)).collect()
+    }
 }
 
-/// Numbers of an arm's pixels, once those are left out that the template does not make whole.
+/// Numbers of an arm's pixels, once those are left out that do not count at a motion.
 pub(super) struct Reached {
     /// Pixels that the model uses; the spectrum may mask some.
     pub in_range: usize,
-    /// Pixels with weight that are left out.
+    /// Pixels with weight that are left out because the template does not make them whole.
     pub unreached: usize,
 }
 
 impl Reached {
-    /// Sets the `ivar` of pixels to 0 that the arm's template does not make whole at a motion.
+    /// Sets the `ivar` of pixels to 0 that the arm's template does not make whole at a motion, or that a mask of the
+    /// star's frame covers.
     pub fn new(arm: &ModelArm, sampling: &Sampling, motion: Option<Motion>, ivar: &mut [f64]) -> Reached {
         let all = Reached { in_range: sampling.used, unreached: 0 };
-        let Some(motion) = motion.filter(|motion| !sampling.reaches_all(arm, *motion)) else { return all };
-        let reached = sampling.reached(arm, motion);
+        let Some(motion) = motion.filter(|motion| !sampling.counts_all(arm, *motion)) else { return all };
+        let counted = sampling.counted(arm, motion);
         let mut unreached = 0;
-        for (w, is_reached) in ivar.iter_mut().zip(&reached) {
-            if !is_reached && *w > 0.0 {
-                *w = 0.0;
-                unreached += 1;
-            }
+        for (j, w) in ivar.iter_mut().enumerate().filter(|(j, w)| !counted[*j] && **w > 0.0) {
+            *w = 0.0;
+            unreached += usize::from(!sampling.is_masked(arm, motion, j));
         }
-        Reached { in_range: reached.iter().filter(|on| **on).count(), unreached }
+        Reached { in_range: counted.iter().filter(|on| **on).count(), unreached }
     }
 }
 

@@ -214,17 +214,17 @@ fn prior(section: &Section<'_>, columns: LabelColumns) -> Result<(Option<(f64, f
     Ok((Some((mean.unwrap_or(0.0), sigma.unwrap_or(1.0))), columns))
 }
 
-/// Reads the section `spectra`: masked intervals (Å), the error floor, the rule for pixels that are not finite, and the
-/// loss.
+/// Reads the section `spectra`: masked intervals (Å) in the observer's and in the star's frame, the error floor, the
+/// rule for pixels that are not finite, and the loss.
 pub(super) fn spectra(section: &Section<'_>) -> Result<SpectraSettings> {
-    section.only(&["mask", "error_floor", "nonfinite", "loss"])?;
+    section.only(&["mask", "mask_rest", "error_floor", "nonfinite", "loss"])?;
     let error_floor = section.number("error_floor")?.unwrap_or(0.0);
     if error_floor < 0.0 {
         return Err(section.error("error_floor", "must not be negative"));
     }
     let nonfinite = section.choice("nonfinite", NonFinite::NAMES)?;
-    let (mask, nonfinite) = (section.intervals("mask")?, nonfinite.unwrap_or_default());
-    Ok(SpectraSettings { mask, error_floor, nonfinite, loss: loss(section)? })
+    let (mask, mask_rest) = (section.intervals("mask")?, section.intervals("mask_rest")?);
+    Ok(SpectraSettings { mask, mask_rest, error_floor, nonfinite: nonfinite.unwrap_or_default(), loss: loss(section)? })
 }
 
 /// Reads the `loss` of the spectra: the name of a robust loss, or a table with its kind and its number.

@@ -238,8 +238,11 @@ named!(NonFinite, "treatment of pixels that are not finite", ["error" => Error, 
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SpectraSettings {
-    /// Å: masked intervals.
+    /// Å: masked intervals in the observer's frame.
     pub mask: Vec<(f64, f64)>,
+    /// Å, in vacuum: masked intervals in the star's frame, that of the network. A pixel does not count if its place
+    /// there lies in an interval at any velocity within a margin of the fit's.
+    pub mask_rest: Vec<(f64, f64)>,
     /// Errors below this × their median are raised to it.
     pub error_floor: f64,
     /// Treatment of pixels that are not finite.
@@ -250,6 +253,7 @@ pub struct SpectraSettings {
 
 setters!(SpectraSettings {
     mask: Vec<(f64, f64)>;
+    mask_rest: Vec<(f64, f64)>;
     error_floor: f64;
     nonfinite: NonFinite;
     loss: Estimator;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::model::{Motion, SpectralObjective};
+use crate::model::{Prepared, SpectralObjective};
 use crate::recording::Recording;
 use crate::solver::Objective;
 use crate::spectra::Spectra;
 use crate::spectral::SpectralFitter;
-use crate::spectral::input::assemble::{assemble, matched, prepare_all, within_reach};
+use crate::spectral::input::assemble::{assemble, guessed, matched, prepare_all};
 use crate::spectral::input::layout::{layout, layout_for};
 use crate::spectral::input::limits::Tables;
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum, samplings};
@@ -49,10 +49,9 @@ impl SpectralFitter {
         for (place, prepared) in prepare_all(model, &arms, &grids, spectra.len()).into_iter().enumerate() {
             let started = prepared.and_then(|prepared| {
                 let limits = tables.of(place)?;
-                let starts = guess.starts(&prepared, &samplings(&grids, place), &limits, Some(1));
-                let motion = Motion::around_starts(model, starts.iter().map(|start| &start.u), &limits);
-                let prepared = Arc::new(within_reach(model, &arms, &grids, place, prepared, motion)?);
-                Ok(ReadySpectrum { place, prepared, limits, starts, may_add_starts: false })
+                let of = |prepared: &Prepared| guess.starts(prepared, &samplings(&grids, place), &limits, Some(1));
+                let (prepared, starts) = guessed(model, &arms, &grids, place, prepared, &limits, &of)?;
+                Ok(ReadySpectrum { place, prepared: Arc::new(prepared), limits, starts, may_add_starts: false })
             });
             all.push(started.map_err(|fault| strict(&blank(model, spectra, place), &fault))?);
         }

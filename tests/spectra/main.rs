@@ -13,6 +13,7 @@ mod knowledge;
 mod lent_spectra;
 mod line_spread;
 mod loss;
+mod mask_rest;
 mod masks;
 mod minima;
 mod mixed;

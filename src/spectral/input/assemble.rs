@@ -6,9 +6,10 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
+use crate::first_guess::Start;
 use crate::model::{
-    Fault, LineSpread, ModelArm, Motion, Prepared, PreparedArm, RawArm, Sampling, SpectralModel, SpectralObjective,
-    hull_weights, prepare,
+    Fault, Limits, LineSpread, ModelArm, Motion, Prepared, PreparedArm, RawArm, Sampling, SpectralModel,
+    SpectralObjective, hull_weights, prepare,
 };
 use crate::recording::{Scope, Values};
 use crate::solver::Batch;
@@ -126,7 +127,8 @@ pub fn raw<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize) -> RawArm
 }
 
 /// Makes the arrays that the fit of spectrum `place` of a batch reads from its data in all arms, or returns the fault
-/// why it cannot be fitted. Pixels that the templates do not make whole at a `motion` do not count.
+/// why it cannot be fitted. Pixels that the templates do not make whole at a `motion`, and those that masks of the
+/// star's frame cover there, do not count.
 pub fn prepare_one(
     model: &SpectralModel,
     arms: &[Cow<ArmSpectra>],
@@ -142,8 +144,8 @@ pub fn prepare_one(
     prepare(model, &raw, &samplings, motion)
 }
 
-/// Leaves those pixels of a prepared spectrum out that the templates do not make whole at a motion, or returns the fault
-/// of a spectrum of which too little is left. Without a motion all are kept.
+/// Leaves those pixels of a prepared spectrum out that do not count at a motion, or returns the fault of a spectrum of
+/// which too little is left. Without a motion all are kept.
 pub fn within_reach(
     model: &SpectralModel,
     arms: &[Cow<ArmSpectra>],
@@ -153,10 +155,33 @@ pub fn within_reach(
     motion: Option<Motion>,
 ) -> std::result::Result<Prepared, Fault> {
     let mut samplings = model.arms.iter().zip(samplings(grids, place));
-    if samplings.all(|(arm, sampling)| motion.is_none_or(|motion| sampling.reaches_all(arm, motion))) {
+    if samplings.all(|(arm, sampling)| motion.is_none_or(|motion| sampling.counts_all(arm, motion))) {
         return Ok(Prepared { motion, ..prepared });
     }
     prepare_one(model, arms, grids, place, motion)
+}
+
+/// Returns a prepared spectrum with the starts that `guess` finds for it, without the pixels that do not count around
+/// the first of these, or the fault of a spectrum of which too little is left.
+///
+/// Where masks of the star's frame leave pixels out, the starts are guessed again without them: the first guess, which
+/// settles the velocity, took what they cover for lines of the star.
+pub fn guessed(
+    model: &SpectralModel,
+    arms: &[Cow<ArmSpectra>],
+    grids: &[Grids],
+    place: usize,
+    mut prepared: Prepared,
+    limits: &[Limits],
+    guess: &dyn Fn(&Prepared) -> Vec<Start>,
+) -> std::result::Result<(Prepared, Vec<Start>), Fault> {
+    let mut starts = Vec::new();
+    for _ in 0..if model.spectra.mask_rest.is_empty() { 1 } else { 2 } {
+        starts = guess(&prepared);
+        let motion = Motion::around_starts(model, starts.iter().map(|start| &start.u), limits);
+        prepared = within_reach(model, arms, grids, place, prepared, motion)?;
+    }
+    Ok((prepared, starts))
 }
 
 /// Makes, in parallel, the arrays that the fits of the first `count` spectra of a batch read; those that cannot be

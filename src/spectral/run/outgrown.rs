@@ -1,4 +1,5 @@
-//! Fits that ended where the templates make other pixels whole than those that were fitted.
+//! Fits that ended where other pixels count than those that were fitted: the templates make others whole, or masks of
+//! the star's frame cover others.
 //!
 //! Which pixels count is settled before a fit, around its first start, so that the objective is smooth. If the fit ends
 //! at a velocity and vsini that settle it otherwise, it is made again with the pixels of its end.
@@ -16,18 +17,18 @@ pub(super) const MOST_FITS: usize = 4;
 /// A spectrum that is to be fitted again, with other pixels.
 pub(super) struct Outgrown {
     pub spectrum: ReadySpectrum,
-    /// Velocities and vsini at which the templates have to make its pixels whole.
+    /// Velocities and vsini at which its pixels have to count.
     pub motion: Motion,
     /// Evaluations of the fit.
     pub evaluations: u32,
 }
 
 impl Outgrown {
-    /// Returns a spectrum, with the end of its fit as one of its starts, if other pixels count there; `None` if they are
-    /// the same, or if the fit failed.
+    /// Returns a spectrum, with the end of its fit as one of its starts, if other pixels count there; `None` if they
+    /// are the same, or if the fit failed.
     ///
-    /// After a second fit, whose pixels are those of the end of the first, only pixels that are not made whole matter,
-    /// and the next fit leaves out what this one left out, too, so that the fits come to an end.
+    /// After a second fit, whose pixels are those of the end of the first, only pixels that do not count at the end
+    /// matter, and the next fit leaves out what this one left out, too, so that the fits come to an end.
     pub fn new(
         model: &SpectralModel,
         grids: &[Grids],
@@ -46,8 +47,8 @@ impl Outgrown {
         let motion = if fit == 1 { around } else { before.union(around) };
         let mut samplings = model.arms.iter().zip(samplings(grids, ready.place));
         let is_same = samplings.all(|(arm, sampling)| {
-            let is_wide = sampling.reaches_all(arm, before) && sampling.reaches_all(arm, motion);
-            is_wide || sampling.reached(arm, before) == sampling.reached(arm, motion)
+            let is_wide = sampling.counts_all(arm, before) && sampling.counts_all(arm, motion);
+            is_wide || sampling.counted(arm, before) == sampling.counted(arm, motion)
         });
         if is_same {
             return None;

@@ -13,7 +13,7 @@ use crate::flag::Flags;
 use crate::model::{ArmLayout, Fault, Limits, ModelArm, Motion, Prepared, Sampling, SpectralModel};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 use crate::spectral::SpectralFitter;
-use crate::spectral::input::assemble::{matched, prepare_all, prepare_one, within_reach};
+use crate::spectral::input::assemble::{guessed, matched, prepare_all, prepare_one, within_reach};
 use crate::spectral::input::given::given;
 use crate::spectral::input::layout::{diagonals, layout};
 use crate::spectral::input::limits::Tables;
@@ -218,9 +218,10 @@ impl<'s> Piece<'s> {
         let samplings = samplings(&self.grids, k);
         let is_outside = |l: &Limits| l.start.is_some_and(|x| x < l.lower || x > l.upper);
         let flags = flags(&prepared, &samplings, limits.iter().any(is_outside));
-        let starts = guess.map(|g| g.starts(&prepared, &samplings, &limits, fitter.starts)).unwrap_or_default();
-        let motion = Motion::around_starts(&fitter.model, starts.iter().map(|start| &start.u), &limits);
-        let prepared = within_reach(&fitter.model, &self.arms, &self.grids, k, prepared, motion)?;
+        let of = |prepared: &Prepared| {
+            guess.map(|g| g.starts(prepared, &samplings, &limits, fitter.starts)).unwrap_or_default()
+        };
+        let (prepared, starts) = guessed(&fitter.model, &self.arms, &self.grids, k, prepared, &limits, &of)?;
         Ok(Started { prepared, limits, starts, flags })
     }
 }

@@ -32,6 +32,7 @@ terms = 8
 marginalise = true
 [spectra]
 mask = [[4300.0, 4450.0]]
+mask_rest = [[4850.0, 4875.0]]
 error_floor = 0.1
 nonfinite = "mask"
 loss = { kind = "huber", scale = 1.5 }

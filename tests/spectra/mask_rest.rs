@@ -1,0 +1,129 @@
+//! Masks in the star's frame: they follow a star's velocity, and leave out what they name, neither more nor less.
+
+use popfit::{
+    Continuum, Device, Emulator, FitRow, FitTable, Spectra, SpectraSettings, SpectralModel, SpectralModelBuilder,
+};
+use popfit_testing::demo_emulator;
+use popfit_testing::fits::{demo_spectra, devices, fitter, same_bits};
+use popfit_testing::random::Random;
+
+/// Å: around Hβ at 4862.7 Å.
+const LINE: (f64, f64) = (4852.7, 4872.7);
+/// km/s.
+const LIGHT: f64 = 299_792.458;
+
+fn builder(masks: &[(f64, f64)]) -> SpectralModelBuilder {
+    let builder = SpectralModel::builder().arm("b", Emulator::open(demo_emulator()).unwrap());
+    let builder = builder.velocity(-500.0..=500.0).continuum(Continuum::chebyshev(4));
+    builder.spectra(SpectraSettings::default().mask_rest(masks.to_vec()))
+}
+
+fn fit(masks: &[(f64, f64)], spectra: &Spectra, device: &Device) -> FitTable {
+    fitter(builder(masks).build().unwrap(), device).fit(spectra).unwrap()
+}
+
+/// λ of an observer over that of the star.
+fn shift(velocity: f64) -> f64 {
+    ((1.0 + velocity / LIGHT) / (1.0 - velocity / LIGHT)).sqrt()
+}
+
+/// Stars of ±310 km/s on the demo's grid, S/N 100, with emission in Hβ that fills the line and more, and their true
+/// parameters.
+fn stars(count: usize) -> (Spectra<'static>, Vec<Vec<f64>>) {
+    let (mut spectra, mut random) = (demo_spectra().slice(0..count), Random(9));
+    spectra.arms[0].mask.to_mut().fill(false);
+    let model = builder(&[]).continuum(Continuum::none()).build().unwrap();
+    let bounds = model.bounds();
+    let fitter = fitter(model, &Device::cpu());
+    let mut all = Vec::new();
+    for n in 0..spectra.len() {
+        let place = |(low, high): &(f64, f64)| low + (0.25 + 0.5 * random.uniform()) * (high - low);
+        let mut row = FitRow::new(0, bounds.len());
+        row.row = n as u64;
+        row.parameters = bounds.iter().map(place).collect();
+        row.parameters[0] = if n % 2 == 0 { 310.0 } else { -310.0 };
+        let model = fitter.model_spectrum(&spectra, &row).unwrap().swap_remove(0).model;
+        let arm = &mut spectra.arms[0];
+        let (grid, pixels, sigma) = (arm.grid(n).into_owned(), arm.pixels, 0.01);
+        for (j, (w, value)) in grid.iter().zip(model).enumerate() {
+            let distance = (w / shift(row.parameters[0]) - 4862.7) / 2.0;
+            let emission = 1.5 * (-0.5 * distance * distance).exp();
+            let value = if value.is_finite() { value } else { 0.0 };
+            arm.flux.to_mut()[n * pixels + j] = value + emission + sigma * random.normal();
+            arm.ivar.to_mut()[n * pixels + j] = sigma.powi(-2);
+        }
+        all.push(row.parameters);
+    }
+    (spectra, all)
+}
+
+/// Largest distance of each row's parameters from the truth, in the errors of rows without fault.
+fn pulls(rows: &[FitRow], truth: &[Vec<f64>], right: &[FitRow]) -> Vec<f64> {
+    let largest = |((row, truth), right): ((&FitRow, &Vec<f64>), &FitRow)| {
+        let all = row.parameters.iter().zip(truth).zip(&right.errors);
+        all.map(|((x, truth), error)| (x - truth).abs() / error).fold(0.0, f64::max)
+    };
+    rows.iter().zip(truth).zip(right).map(largest).collect()
+}
+
+/// The first guess, too, has to see the stars without it: it took the emission for lines of hot stars, and 6 of 64 fits
+/// ended there.
+#[test]
+fn a_line_that_is_spoilt_in_the_stars_frame_moves_nothing() {
+    for device in devices() {
+        let (spectra, truth) = stars(if device.name().starts_with("cpu") { 64 } else { 8 });
+        let rows = fit(&[LINE], &spectra, &device).to_rows();
+        let found = pulls(&rows, &truth, &rows);
+        assert!(found.iter().all(|pull| *pull < 4.5), "{}: {found:.1?}", device.name());
+        for row in &rows {
+            assert!((0.9..1.1).contains(&(row.chi2 / row.dof as f64)), "{row:?}");
+            // masked pixels count neither as pixels that the template does not reach, nor as many masked ones
+            assert_eq!((row.unreached[0], row.flags.is_empty()), (0, true), "{row:?}");
+        }
+        let spoilt = pulls(&fit(&[], &spectra, &device).to_rows(), &truth, &rows);
+        assert!(spoilt.iter().all(|pull| *pull > 10.0), "the line spoils nothing: {spoilt:.1?}");
+    }
+}
+
+/// At a fixed velocity there is no margin.
+#[test]
+fn the_pixels_of_the_interval_are_left_out_and_no_others() {
+    let spectra = stars(2).0;
+    let grid = spectra.arms[0].grid(0).into_owned();
+    for velocity in [-310.0, 0.0, 310.0] {
+        let fit = |masks: &[(f64, f64)]| {
+            let model = builder(masks).fixed_velocity(velocity).build().unwrap();
+            fitter(model, &Device::cpu()).fit(&spectra).unwrap().to_rows()
+        };
+        let masked = |w: &&f64| (LINE.0..=LINE.1).contains(&(**w / shift(velocity)));
+        let expected = grid.iter().filter(masked).count() as i64;
+        for (row, whole) in fit(&[LINE]).into_iter().zip(fit(&[])) {
+            assert_eq!((whole.dof - row.dof, row.unreached), (expected, whole.unreached), "{velocity} km/s");
+        }
+        // on either side of the network, and at rest inside of it but not at this velocity
+        for (row, whole) in fit(&[(-1.0, 3000.0), (9000.0, 9100.0)]).into_iter().zip(fit(&[])) {
+            same_bits(row, whole, "masks outside of the data");
+        }
+    }
+}
+
+/// The pixels of a fit are those of its end, wherever it began.
+#[test]
+fn a_fit_that_moves_far_is_made_again() {
+    let (spectra, truth) = stars(8);
+    let usual = fit(&[LINE], &spectra, &Device::cpu()).to_rows();
+    let starts: Vec<f64> = truth.iter().flat_map(|row| [&[0.8 * row[0]], &row[1..]].concat()).collect();
+    let fitter = fitter(builder(&[LINE]).build().unwrap(), &Device::cpu());
+    for (usual, moved) in usual.iter().zip(fitter.fit_from(&spectra, &starts).unwrap().to_rows()) {
+        assert!((usual.parameters[0] - moved.parameters[0]).abs() < 0.1 * usual.errors[0], "{usual:?} {moved:?}");
+        assert_eq!(usual.dof, moved.dof);
+    }
+}
+
+#[test]
+fn what_is_no_interval_is_refused() {
+    for mask in [(2.0, 1.0), (1.0, f64::NAN)] {
+        let error = builder(&[mask]).build().unwrap_err().to_string();
+        assert!(error.contains("spectra.mask_rest"), "{error}");
+    }
+}
