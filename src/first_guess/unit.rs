@@ -138,7 +138,8 @@ impl Unit {
         middle + before..(middle + count).saturating_sub(behind)
     }
 
-    /// Sums what a spectrum says over its pixels in each fine bin, D being `data` and s `smooth`, its weight · continuum.
+    /// Sums what a spectrum says over its pixels in each fine bin, D being `data` and s `smooth`, its weight ·
+    /// continuum.
     pub fn signals(&self, data: &[f32], smooth: &[f32], sampling: &Sampling) -> Signals {
         let (count, shifts) = (self.fine.count, self.fine.shifts);
         let used = self.used_places();
@@ -176,7 +177,8 @@ impl Unit {
         this + (position - shift as f64) as f32 * (next - this)
     }
 
-    /// Returns 1 in the fine bins that the segment reaches, but for those at its ends, at the whole shift of this index, 0 beyond: (length, lanes).
+    /// Returns 1 in the fine bins that the segment reaches, but for those at its ends, at the whole shift of this
+    /// index, 0 beyond: (length, lanes).
     pub fn inside(&self, shift: usize) -> &[f32] {
         let Stretches { lanes, length } = self.stretches;
         &self.inside[(self.fine.shifts - shift) * lanes..][..length * lanes]

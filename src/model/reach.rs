@@ -69,8 +69,8 @@ impl Motion {
         motion
     }
 
-    /// Returns the motion around the first of a spectrum's starts `u`, in the solver's units, that also contains the velocities of the others, which
-    /// compete with it; `None` without starts.
+    /// Returns the motion around the first of a spectrum's starts `u`, in the solver's units, that also contains the
+    /// velocities of the others, which compete with it; `None` without starts.
     pub fn around_starts<'s>(
         model: &SpectralModel,
         starts: impl IntoIterator<Item = &'s Vec<f64>>,

@@ -41,8 +41,8 @@ pub fn weights(
 const WIDEST_USUAL: f64 = 1e8;
 /// An ivar below this share of a good pixel's says nothing: a million such pixels weigh no more than 10⁻⁸ of it.
 const NO_INFORMATION: f64 = 1e-14;
-/// The ivar of an error of 10⁹ (and its rounding to f32): surveys mark bad pixels with powers of ten from that on, in any
-/// unit of the flux …
+/// The ivar of an error of 10⁹ (and its rounding to f32): surveys mark bad pixels with powers of ten from that on, in
+/// any unit of the flux …
 const MARK: f64 = 1.000_001e-18;
 /// Largest difference between the logarithm of an error and that of a mark.
 const ROUNDING_OF_MARKS: f64 = 1e-6;

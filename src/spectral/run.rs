@@ -236,8 +236,8 @@ impl<'a> Run<'a> {
         Ok(rows)
     }
 
-    /// Fits the prepared spectra of all pieces, again with other pixels where the templates do not reach those that were
-    /// fitted, and fills their rows. `counts` are the numbers of spectra of each piece.
+    /// Fits the prepared spectra of all pieces, again with other pixels where the templates do not reach those that
+    /// were fitted, and fills their rows. `counts` are the numbers of spectra of each piece.
     fn fit_all(
         &mut self,
         pieces: &[Piece],
@@ -277,8 +277,8 @@ impl<'a> Run<'a> {
         Ok(self.all_grids(&[arms.to_vec()], &[spectra])?.swap_remove(0))
     }
 
-    /// Fits a group of spectra of one layout for the `fit`th time, and fills their rows. `finished` spectra of the batch
-    /// already have their rows. Returns those that are to be fitted again, whose rows are not filled.
+    /// Fits a group of spectra of one layout for the `fit`th time, and fills their rows. `finished` spectra of the
+    /// batch already have their rows. Returns those that are to be fitted again, whose rows are not filled.
     fn fit(
         &mut self,
         Group { layout, grids, ready }: Group,

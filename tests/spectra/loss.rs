@@ -77,8 +77,9 @@ fn cosmic_rays_do_not_move_a_fit() {
     }
 }
 
-/// Errors that are all too small or too large are flagged as they are without a loss, and the errors of the fit follow
-/// the scatter.
+/// Errors that are all too small or too large are flagged as they are without a loss. Where they are too large, the
+/// errors of the fit follow the scatter; where they are too small, most pixels are beyond the loss's scale, and they
+/// follow it in part.
 #[test]
 fn flags_and_errors_follow_the_scatter() {
     for (factor, flag) in [(9.0, Flags::HIGH_CHI2 | Flags::POOR_CHI2), (1.0 / 9.0, Flags::LOW_CHI2)] {
@@ -90,7 +91,8 @@ fn flags_and_errors_follow_the_scatter() {
             let flagged = rows.iter().filter(|row| row.flags.contains(flag)).count();
             assert!(flagged > rows.len() / 2, "{loss:?}, ivar times {factor}: {flagged} of {}", rows.len());
             let ratio = median(rows.iter().zip(&as_is).map(|(a, b)| a.errors[0] / b.errors[0]));
-            assert!((0.8..1.6).contains(&ratio), "{loss:?}, ivar times {factor}: {ratio}");
+            let expected = if factor > 1.0 { 0.5..1.6 } else { 0.8..1.6 };
+            assert!(expected.contains(&ratio), "{loss:?}, ivar times {factor}: {ratio}");
         }
     }
 }

@@ -83,8 +83,8 @@ impl FlagCounts {
     }
 
     /// Returns a line for each flag that at least a fifth of the fits carry, the most frequent first: what it usually
-    /// means. One more says where to read on, and one how many pixels the networks do not reach. Flags that many good fits carry have none, and neither has a flag of
-    /// fewer than five fits, unless all carry it.
+    /// means. One more says where to read on, and one how many pixels the networks do not reach. Flags that many good
+    /// fits carry have none, and neither has a flag of fewer than five fits, unless all carry it.
     pub fn lines(&self) -> Vec<String> {
         let mut frequent = Vec::new();
         for (k, (flag, &count)) in Flags::DESCRIPTIONS.iter().zip(&self.by_flag).enumerate() {
