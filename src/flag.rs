@@ -89,7 +89,7 @@ flags! {
     NO_ROTATION = 4096, "no rotation",
         "vsini ended at its lower bound, which is at most 1 km/s: the spectrum does not show rotation", "";
     FEW_REACHED = 8192, "few reached",
-        "more than half of the good pixels are left out: the template ends before all that makes them",
+        "more than half of the good pixels do not count: they need light from beyond the network",
         "Use a network that is wider than the data by the largest velocity, vsini and line spread.";
 }
 
