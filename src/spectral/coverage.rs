@@ -57,17 +57,16 @@ impl SpectralFitter {
 
     /// Returns a note on each arm whose pixels are so wide that a template's means over them differ from its values at
     /// their centres, unless the model says which of both they are or the spectra have resolution matrices. The first
-    /// file with a grid for the arm decides.
+    /// file with a grid for the arm decides. Where each spectrum has a grid of its own, that of the first one does, which
+    /// the head of a file lacks.
     pub fn pixel_notes<'s>(&self, heads: impl IntoIterator<Item = &'s Spectra<'s>> + Clone) -> Vec<String> {
         let is_open = |arm: &&ModelArm| arm.pixels.is_none() && arm.line_spread != LineSpread::File;
         let note = |arm: &ModelArm| {
             let is_its = |data: &&ArmSpectra| data.name == arm.name || data.name.is_empty();
             let mut arms = heads.clone().into_iter().flat_map(|head| &head.arms).filter(is_its);
-            let grid = arms.find_map(|data| match &data.wavelength {
-                Wavelength::Shared(grid) if !grid.is_empty() && data.resolution.is_none() => Some(grid),
-                _ => None,
-            })?;
-            let (width, difference) = difference_of_means(arm, grid)?;
+            let has_grid = |data: &&ArmSpectra| matches!(data.wavelength, Wavelength::Shared(_)) || !data.is_empty();
+            let grid = arms.find(|data| data.resolution.is_none() && data.pixels > 0 && has_grid(data))?.grid(0);
+            let (width, difference) = difference_of_means(arm, &grid)?;
             let name = if arm.name.is_empty() { String::new() } else { format!("arm {}: ", arm.name) };
             Some(format!(
                 "{name}pixels are {width:.1} times as wide as the template's, whose means over them differ from its \

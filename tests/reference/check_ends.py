@@ -63,7 +63,7 @@ def draw(wavelength, count, rotation, seed):
 
 def fit(popfit, folder, rotation, device):
     """runs popfit on the folder's spectra and returns its table as rows of texts"""
-    model = '[[arm]]\nname = "b"\nemulator = "network.safetensors"\n[continuum]\nkind = "chebyshev"\nterms = 4\n[velocity]\nrange = [-600.0, 600.0]\n'
+    model = '[[arm]]\nname = "b"\nemulator = "network.safetensors"\n[continuum]\nkind = "chebyshev"\nterms = 4\n[velocity]\nrange = [-1000.0, 1000.0]\n'
     with open(os.path.join(folder, "model.toml"), "w") as file:
         file.write(model + ("[vsini]\nrange = [0.0, 200.0]\n" if rotation else ""))
     command = [popfit, "fit", "model.toml", "spectra.npz", "-o", "out.csv", "--overwrite", "--quiet", "--device", device]
