@@ -121,7 +121,7 @@ impl FirstGuess {
         count: Option<usize>,
     ) -> Vec<Start> {
         let smooth = smooths(prepared, samplings);
-        let signals = self.signals(prepared, &smooth, samplings);
+        let signals = self.signals(prepared, &smooth, samplings, limits);
         let range = self.free_velocity.map(|p| &limits[p]);
         let (coarse, fine) = (Look::new(&self.coarse, range), Look::new(&self.fine, range));
         // 1. Judge the templates that fit best by their lines alone with continua of their own.
@@ -217,8 +217,19 @@ impl FirstGuess {
 
     /// Sums a spectrum's products with its continuum in the fine bins of each segment; `smooth` is each arm's weight ·
     /// continuum.
-    fn signals(&self, prepared: &Prepared, smooth: &[Vec<f32>], samplings: &[&Sampling]) -> Vec<Signals> {
-        let of = |unit: &Unit| unit.signals(&prepared.arms[unit.arm].cleaned, &smooth[unit.arm], samplings[unit.arm]);
+    fn signals(
+        &self,
+        prepared: &Prepared,
+        smooth: &[Vec<f32>],
+        samplings: &[&Sampling],
+        limits: &[Limits],
+    ) -> Vec<Signals> {
+        let middle = 0.5 * (self.fine[0] + self.fine[self.fine.len() - 1]);
+        let velocities = self.free_velocity.map_or([middle; 2], |p| [limits[p].lower, limits[p].upper]);
+        let of = |unit: &Unit| {
+            let data = &prepared.arms[unit.arm].cleaned;
+            unit.signals(data, &smooth[unit.arm], samplings[unit.arm], velocities)
+        };
         self.units.iter().map(of).collect()
     }
 

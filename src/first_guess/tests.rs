@@ -47,7 +47,7 @@ fn starts_lie_where_their_own_lines_say() {
     let limits: Vec<Limits> = model.parameters.iter().map(limits).collect();
     let velocity = model.free_velocity().unwrap();
     for prepared in all {
-        let signals = guess.signals(&prepared, &smooths(&prepared, &[&sampling]), &[&sampling]);
+        let signals = guess.signals(&prepared, &smooths(&prepared, &[&sampling]), &[&sampling], &limits);
         let starts = guess.starts(&prepared, &[&sampling], &limits, Some(2));
         assert_eq!(starts.len(), 2);
         for start in &starts {
@@ -102,7 +102,7 @@ fn templates_are_judged_with_a_continuum_of_their_own() {
         let start = &guess.starts(prepared, &[&sampling], &limits, Some(1))[0];
         let velocity = model.parameters[free].to_physical(start.u[free]);
         let smooth = smooths(prepared, &[&sampling]);
-        let signals = guess.signals(prepared, &smooth, &[&sampling]);
+        let signals = guess.signals(prepared, &smooth, &[&sampling], &limits);
         let mut candidates: Vec<Candidate> =
             (0..guess.parameters.len()).map(|template| Candidate { template, velocity, score: 0.0 }).collect();
         let (prepared, smooth) = (&prepared.arms[0], &smooth[0]);
@@ -157,7 +157,8 @@ fn scarce_data_have_many_starts() {
 fn templates_are_looked_at_inside_the_bounds() {
     let (model, guess, spectra) = demo();
     let (sampling, all) = all_prepared(&model, &spectra);
-    let signals = guess.signals(&all[0], &smooths(&all[0], &[&sampling]), &[&sampling]);
+    let all_limits: Vec<Limits> = model.parameters.iter().map(limits).collect();
+    let signals = guess.signals(&all[0], &smooths(&all[0], &[&sampling]), &[&sampling], &all_limits);
     let own = own_scores(&guess, 5, &signals);
     let velocity = &model.parameters[model.free_velocity().unwrap()];
     for (k, &at) in guess.fine.iter().enumerate() {

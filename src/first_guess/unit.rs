@@ -128,21 +128,21 @@ impl Unit {
         &self.exact[0]
     }
 
-    /// Returns the places in [`Signals`] at which pixels are used: those that the segment reaches at all velocities, so
-    /// that these are compared by the same pixels. Where that is less than half of a segment, pixels at its ends are
-    /// used that it reaches at some velocities.
-    fn used_places(&self) -> Range<usize> {
-        let Bins { count, wanted, .. } = self.fine;
-        let (middle, most) = (wanted / 2, count / MOST_LEFT_OUT);
-        let (before, behind) = ((wanted + 1 - middle).min(most), (middle + 2).min(most));
-        middle + before..(middle + count).saturating_sub(behind)
+    /// Returns the places in [`Signals`] at which pixels are used: those that the segment reaches at all velocities of a
+    /// range (km/s), so that these are compared by the same pixels. Where that is less than half of a segment, pixels at
+    /// its ends are used that it reaches at some velocities.
+    fn used_places(&self, [lowest, highest]: [f64; 2]) -> Range<usize> {
+        let (lowest, highest) = (self.position(lowest).floor() as usize, self.position(highest).ceil() as usize);
+        let (middle, most) = (lowest.midpoint(highest), self.fine.count / MOST_LEFT_OUT);
+        let (before, behind) = ((highest + 1 - middle).min(most), (middle + 2 - lowest).min(most));
+        middle + before..(middle + self.fine.count).saturating_sub(behind)
     }
 
     /// Sums what a spectrum says over its pixels in each fine bin, D being `data` and s `smooth`, its weight ·
-    /// continuum.
-    pub fn signals(&self, data: &[f32], smooth: &[f32], sampling: &Sampling) -> Signals {
+    /// continuum. `velocities` is the range in which templates are compared, in km/s.
+    pub fn signals(&self, data: &[f32], smooth: &[f32], sampling: &Sampling, velocities: [f64; 2]) -> Signals {
         let (count, shifts) = (self.fine.count, self.fine.shifts);
-        let used = self.used_places();
+        let used = self.used_places(velocities);
         let mut sums = self.fine.no_signals();
         let [cross, power] = &mut sums;
         // a pixel at place k lies before the bins that are reached from the shift k on, and behind them up to the shift

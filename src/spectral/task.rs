@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::model::{Prepared, SpectralObjective};
+use crate::model::{Limits, Prepared, SpectralObjective};
 use crate::recording::Recording;
 use crate::solver::Objective;
 use crate::spectra::Spectra;
@@ -49,7 +49,9 @@ impl SpectralFitter {
         for (place, prepared) in prepare_all(model, &arms, &grids, spectra.len()).into_iter().enumerate() {
             let started = prepared.and_then(|prepared| {
                 let limits = tables.of(place)?;
-                let of = |prepared: &Prepared| guess.starts(prepared, &samplings(&grids, place), &limits, Some(1));
+                let of = |prepared: &Prepared, limits: &[Limits]| {
+                    guess.starts(prepared, &samplings(&grids, place), limits, Some(1))
+                };
                 let (prepared, starts) = guessed(model, &arms, &grids, place, prepared, &limits, &of)?;
                 Ok(ReadySpectrum { place, prepared: Arc::new(prepared), limits, starts, may_add_starts: false })
             });

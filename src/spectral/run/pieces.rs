@@ -218,8 +218,8 @@ impl<'s> Piece<'s> {
         let samplings = samplings(&self.grids, k);
         let is_outside = |l: &Limits| l.start.is_some_and(|x| x < l.lower || x > l.upper);
         let flags = flags(&prepared, &samplings, limits.iter().any(is_outside));
-        let of = |prepared: &Prepared| {
-            guess.map(|g| g.starts(prepared, &samplings, &limits, fitter.starts)).unwrap_or_default()
+        let of = |prepared: &Prepared, limits: &[Limits]| {
+            guess.map(|g| g.starts(prepared, &samplings, limits, fitter.starts)).unwrap_or_default()
         };
         let (prepared, starts) = guessed(&fitter.model, &self.arms, &self.grids, k, prepared, &limits, &of)?;
         Ok(Started { prepared, limits, starts, flags })
