@@ -110,7 +110,11 @@ impl Estimator {
                 let total = total(&values);
                 if total.is_finite() { height * sum_of_logarithms(&values) } else { total }
             }
-            _ => residuals.iter().map(|r| self.share(r.to_f64(), 1.0, 0.0).cost).sum(),
+            // the arctangent of what is not finite is finite
+            _ => {
+                let cost = |r: f64| if r.is_finite() { self.share(r, 1.0, 0.0).cost } else { f64::INFINITY };
+                residuals.iter().map(|r| cost(r.to_f64())).sum()
+            }
         }
     }
 }

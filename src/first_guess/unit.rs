@@ -128,9 +128,9 @@ impl Unit {
         &self.exact[0]
     }
 
-    /// Returns the places in [`Signals`] at which pixels are used: those that the segment reaches at all velocities of a
-    /// range (km/s), so that these are compared by the same pixels. Where that is less than half of a segment, pixels at
-    /// its ends are used that it reaches at some velocities.
+    /// Returns the places in [`Signals`] at which pixels are used: those that the segment reaches at all velocities of
+    /// a range (km/s), so that these are compared by the same pixels. Where that is less than half of a segment, pixels
+    /// at its ends are used that it reaches at some velocities.
     fn used_places(&self, [lowest, highest]: [f64; 2]) -> Range<usize> {
         let (lowest, highest) = (self.position(lowest).floor() as usize, self.position(highest).ceil() as usize);
         let (middle, most) = (lowest.midpoint(highest), self.fine.count / MOST_LEFT_OUT);

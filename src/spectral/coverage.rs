@@ -57,8 +57,8 @@ impl SpectralFitter {
 
     /// Returns a note on each arm whose pixels are so wide that a template's means over them differ from its values at
     /// their centres, unless the model says which of both they are or the spectra have resolution matrices. The first
-    /// file with a grid for the arm decides. Where each spectrum has a grid of its own, that of the first one does, which
-    /// the head of a file lacks.
+    /// file with a grid for the arm decides. Where each spectrum has a grid of its own, that of the first one does,
+    /// which the head of a file lacks.
     pub fn pixel_notes<'s>(&self, heads: impl IntoIterator<Item = &'s Spectra<'s>> + Clone) -> Vec<String> {
         let is_open = |arm: &&ModelArm| arm.pixels.is_none() && arm.line_spread != LineSpread::File;
         let note = |arm: &ModelArm| {
