@@ -16,15 +16,20 @@ from xxhash import xxh3_128
 
 PIXELS = 400
 COUNT = 6
+BEYOND = 10     # pixels of the network beyond either end of the spectra
 
 
 def emulator(path):
-    """A network of one layer, flux 1 + Σ z_l wave_l, in popfit's native format (safetensors, written by hand)."""
-    wave = 5000 * np.exp(np.arange(PIXELS) * 2e-5)
-    weight = np.stack([0.2 * np.sin(k * 0.37 * np.arange(PIXELS)) for k in (1, 2)], 1).astype("<f4")
+    """A network of one layer, flux 1 + Σ z_l wave_l, in popfit's native format (safetensors, written by hand).
+
+    It is wider than the spectra, so that all their pixels count. Returns wavelengths and weights at these.
+    """
+    pixels = PIXELS + 2 * BEYOND
+    wave = 5000 * np.exp(np.arange(pixels) * 2e-5)
+    weight = np.stack([0.2 * np.sin(k * 0.37 * np.arange(pixels)) for k in (1, 2)], 1).astype("<f4")
     tensors = {
         "layer.0.weight": ("F32", weight),
-        "layer.0.bias": ("F32", np.ones(PIXELS, "<f4")),
+        "layer.0.bias": ("F32", np.ones(pixels, "<f4")),
         "wavelength": ("F64", wave.astype("<f8")),
     }
     labels = [
@@ -41,7 +46,7 @@ def emulator(path):
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(v.tobytes() for _, v in tensors.values()))
-    return wave, weight
+    return wave[BEYOND:-BEYOND], weight[BEYOND:-BEYOND]
 
 
 def coadd(path, wave, weight, rng):
