@@ -15,6 +15,9 @@ pub struct Signals {
     /// template fitted those pixels within their errors, so that lines beyond its ends do not speak against a velocity.
     /// The bins at both ends of a segment do not count as reached: between whole shifts they are so in part.
     pub unreached: Vec<f32>,
+    /// The segment does not reach some pixels at all velocities that are compared, so that the spectrum says less here
+    /// than its lines could.
+    pub is_cut: bool,
 }
 
 #[derive(Debug)]

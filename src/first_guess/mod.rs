@@ -51,6 +51,8 @@ pub struct Start {
 pub struct FirstGuess {
     /// (templates, parameters) in u, the velocity zero.
     parameters: Vec<Vec<f64>>,
+    /// Number of templates of the same labels, one after another, which differ in vsini.
+    rotations: usize,
     distances: Distances,
     units: Vec<Unit>,
     /// km/s: those of coarse bins, and those of fine ones.
@@ -63,9 +65,11 @@ pub struct FirstGuess {
 
 /// One template of so many is judged with a continuum of its own.
 const SHORT: usize = 8;
-/// Templates that a thorough first guess judges at all velocities. Of 6,000 spectra of which the blue 75 % were masked,
-/// 30 missed the minimum with 16, 26 with 32, and 275 with none.
-const RESCANNED: usize = 16;
+/// A guessed velocity may be off by so many steps of the coarse velocities, and by so many km/s if these are close. Of
+/// 9,000 stars seen through pieces of a network, whose coarse velocities are 50 or 100 km/s apart, 6 missed the minimum
+/// with an uncertainty of 150 km/s, 14 with 100 km/s and 20 with 60 km/s.
+const UNCERTAIN_STEPS: f64 = 1.5;
+const LEAST_UNCERTAINTY: f64 = 60.0;
 
 impl FirstGuess {
     /// Computes the templates of a quasi-random sample of labels, and all that depends on no spectrum, for guessing
@@ -73,7 +77,8 @@ impl FirstGuess {
     pub fn new(model: &SpectralModel, seed: u64) -> Result<FirstGuess> {
         let points = library(model, seed)?;
         let rotations = rotations(model);
-        let templates = points.len() * if model.free_vsini().is_some() { rotations.len() } else { 1 };
+        let rotations_of_labels = if model.free_vsini().is_some() { rotations.len() } else { 1 };
+        let templates = points.len() * rotations_of_labels;
         let mut units = Vec::new();
         let range = model.velocity_range();
         for (a, arm) in model.arms.iter().enumerate() {
@@ -103,12 +108,28 @@ impl FirstGuess {
         let distances = Distances::new(scaled, label_parameters, &lines);
         let (free_velocity, marginalise) = (model.free_velocity(), model.marginalise);
         let model = model.parameters.clone();
-        Ok(FirstGuess { parameters, distances, units, coarse, fine, free_velocity, model, marginalise })
+        Ok(FirstGuess {
+            parameters,
+            rotations: rotations_of_labels,
+            distances,
+            units,
+            coarse,
+            fine,
+            free_velocity,
+            model,
+            marginalise,
+        })
     }
 
     /// Returns the parameters of every template, in the solver's units; the velocity in them has no meaning.
     pub fn points(&self) -> &[Vec<f64>] {
         &self.parameters
+    }
+
+    /// Returns the distance in km/s from a guessed velocity within which the right one usually lies.
+    pub fn velocity_uncertainty(&self) -> f64 {
+        let step = self.coarse.get(1).map_or(0.0, |second| second - self.coarse[0]);
+        LEAST_UNCERTAINTY.max(UNCERTAIN_STEPS * step)
     }
 
     /// Guesses starting points of a spectrum's fit by correlating it with the templates: 1 to `count` of them, or those
@@ -135,13 +156,17 @@ impl FirstGuess {
         let by_lines = near.clone();
         judge(&arms, &mut near);
         near.sort_unstable_by(Candidate::order);
-        // 2. Where lines tell little, judge all templates so, and the best of them at all velocities.
-        let effort = Effort::new(prepared, &by_lines, &near);
-        if effort.is_thorough {
+        // 2. Where lines tell little, judge all templates so, and the best of them at all velocities. Do the latter
+        //    also where a network ends inside the data.
+        let is_cut = signals.iter().any(|own| own.is_cut) || prepared.arms.iter().any(|arm| arm.unreached > 0);
+        let effort = Effort::new(prepared, is_cut, &by_lines, &near);
+        if effort.judges_all {
             judge(&arms, &mut far);
             near.append(&mut far);
             near.sort_unstable_by(Candidate::order);
-            near.append(&mut self.at_all_velocities(&near, &coarse, &arms));
+        }
+        if effort.rescanned > 0 {
+            near.append(&mut self.at_all_velocities(&near, effort.rescanned, &coarse, &arms));
             near.sort_unstable_by(Candidate::order);
         }
         // 3. Choose starts among them.
@@ -175,15 +200,15 @@ impl FirstGuess {
         (near, far)
     }
 
-    /// Judges the best templates among sorted candidates at all coarse velocities inside the bounds, and returns each
-    /// at the local minima. The continuum that was fitted without lines hides wide lines, so that a template may fit
-    /// best at another velocity than with that continuum.
-    fn at_all_velocities(&self, sorted: &[Candidate], look: &Look, arms: &[Refit]) -> Vec<Candidate> {
+    /// Judges the best templates of `count` labels among sorted candidates at all coarse velocities inside the bounds,
+    /// and returns each at the local minima. The continuum that was fitted without lines hides wide lines, so that a
+    /// template may fit best at another velocity than with that continuum.
+    fn at_all_velocities(&self, sorted: &[Candidate], count: usize, look: &Look, arms: &[Refit]) -> Vec<Candidate> {
         let reach = look.reach();
         if reach.is_empty() {
             return Vec::new();
         }
-        let templates: Vec<usize> = sorted.iter().take(RESCANNED).map(|candidate| candidate.template).collect();
+        let templates = self.best_of_labels(sorted, count);
         let velocities = &self.coarse[reach.clone()];
         let at =
             |&template: &usize| velocities.iter().map(move |&velocity| Candidate { template, velocity, score: 0.0 });
@@ -198,6 +223,19 @@ impl FirstGuess {
         // between the coarse velocities
         judge(arms, &mut minima);
         minima
+    }
+
+    /// Returns the templates of the first `count` sorted candidates whose labels differ: vsini changes the velocity at
+    /// which a template fits best less than they do.
+    fn best_of_labels(&self, sorted: &[Candidate], count: usize) -> Vec<usize> {
+        let mut templates: Vec<usize> = Vec::with_capacity(count);
+        for Candidate { template, .. } in sorted {
+            let has_same_labels = |other: &usize| other / self.rotations == template / self.rotations;
+            if templates.len() < count && !templates.iter().any(has_same_labels) {
+                templates.push(*template);
+            }
+        }
+        templates
     }
 
     /// Makes a fit's starting parameters of a candidate's template and velocity; given starts replace them, bounds clip

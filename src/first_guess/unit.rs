@@ -143,13 +143,17 @@ impl Unit {
     pub fn signals(&self, data: &[f32], smooth: &[f32], sampling: &Sampling, velocities: [f64; 2]) -> Signals {
         let (count, shifts) = (self.fine.count, self.fine.shifts);
         let used = self.used_places(velocities);
-        let mut sums = self.fine.no_signals();
+        let (mut sums, mut is_cut) = (self.fine.no_signals(), false);
         let [cross, power] = &mut sums;
         // a pixel at place k lies before the bins that are reached from the shift k on, and behind them up to the shift
         // k + 1 − count
         let (mut before, mut behind) = (vec![0.0; shifts + 1], vec![0.0; shifts + 1]);
         for (j, (d, s)) in data.iter().zip(smooth).enumerate() {
-            let Some(at) = self.place(sampling, j).filter(|at| used.contains(at)) else { continue };
+            let place = self.place(sampling, j);
+            let Some(at) = place.filter(|at| used.contains(at)) else {
+                is_cut |= place.is_some() && *s != 0.0;
+                continue;
+            };
             cross[at] += s * (d - s);
             power[at] += s * s;
             if (at < shifts || at + 1 >= count) && *s != 0.0 {
@@ -163,7 +167,8 @@ impl Unit {
         (1..shifts).rev().for_each(|shift| behind[shift] += behind[shift + 1]);
         let unreached: Vec<f32> = (0..shifts).map(|shift| (before[shift] + behind[shift + 1]) as f32).collect();
         let is_reached = unreached.iter().take(self.fine.wanted).all(|misfit| *misfit == 0.0);
-        Signals { sums, unreached: if is_reached { Vec::new() } else { unreached } }
+        is_cut |= !is_reached;
+        Signals { sums, unreached: if is_reached { Vec::new() } else { unreached }, is_cut }
     }
 
     /// Returns the sum over pixels that the segment does not reach (see [`Signals`]) at a velocity in km/s.
@@ -319,7 +324,7 @@ mod tests {
             whole: Default::default(),
             inside: Vec::new(),
         };
-        let mut signals = Signals { sums: unit.fine.no_signals(), unreached: Vec::new() };
+        let mut signals = Signals { sums: unit.fine.no_signals(), unreached: Vec::new(), is_cut: false };
         signals.sums.iter_mut().flatten().enumerate().for_each(|(k, x)| *x = value(k + 11) as f32);
         let (wide, sums) = (unit.coarse_sums(&signals), &signals.sums);
         assert!(sums[0].len() % 2 == 1 && wide[0].len() > sums[0].len() / 2);

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::model::{Limits, Prepared, SpectralObjective};
+use crate::model::SpectralObjective;
 use crate::recording::Recording;
 use crate::solver::Objective;
 use crate::spectra::Spectra;
 use crate::spectral::SpectralFitter;
-use crate::spectral::input::assemble::{assemble, guessed, matched, prepare_all};
+use crate::spectral::input::assemble::{assemble, matched, prepare_all};
+use crate::spectral::input::guess::GuessedSpectrum;
 use crate::spectral::input::layout::{layout, layout_for};
 use crate::spectral::input::limits::Tables;
-use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum, samplings};
+use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
 use crate::spectral::results::blank::{blank, strict};
 use crate::task::{Job, Task};
 
@@ -49,10 +50,9 @@ impl SpectralFitter {
         for (place, prepared) in prepare_all(model, &arms, &grids, spectra.len()).into_iter().enumerate() {
             let started = prepared.and_then(|prepared| {
                 let limits = tables.of(place)?;
-                let of = |prepared: &Prepared, limits: &[Limits]| {
-                    guess.starts(prepared, &samplings(&grids, place), limits, Some(1))
-                };
-                let (prepared, starts) = guessed(model, &arms, &grids, place, prepared, &limits, &of)?;
+                let (arms, grids, count) = (&arms[..], &grids[..], Some(1));
+                let spectrum = GuessedSpectrum { model, arms, grids, place, limits: &limits, guess, count };
+                let (prepared, starts) = spectrum.starts(prepared)?;
                 Ok(ReadySpectrum { place, prepared: Arc::new(prepared), limits, starts, may_add_starts: false })
             });
             all.push(started.map_err(|fault| strict(&blank(model, spectra, place), &fault))?);

@@ -53,7 +53,10 @@ def draw(wavelength, count, rotation, seed):
             rows = convolve1d(rows, rotation_kernel(vsini, network.dlog)[0], axis=0, mode="nearest")
         beta = velocity / C
         star = resample(rows, network, wavelength * np.sqrt((1 - beta) / (1 + beta)))[0][:, 0]
-        star = star * (np.r_[1.0, random.normal(0, [0.2, 0.1, 0.05])] @ basis).clip(0.3)
+        continuum = np.r_[1.0, random.normal(0, [0.2, 0.1, 0.05])] @ basis
+        if continuum.min() < 0.3:
+            continue
+        star = star * continuum
         sigma = np.median(star) / 10 ** random.uniform(np.log10(30), np.log10(200)) * np.ones(len(star))
         flux.append(star + sigma * random.normal(size=len(star)))
         ivar.append(sigma**-2)

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
-use crate::first_guess::Start;
 use crate::model::{
-    Fault, Limits, LineSpread, ModelArm, Motion, Prepared, PreparedArm, RawArm, Sampling, SpectralModel,
-    SpectralObjective, hull_weights, prepare,
+    Fault, LineSpread, ModelArm, Motion, Prepared, PreparedArm, RawArm, Sampling, SpectralModel, SpectralObjective,
+    hull_weights, prepare,
 };
 use crate::recording::{Scope, Values};
 use crate::solver::Batch;
@@ -159,50 +158,6 @@ pub fn within_reach(
         return Ok(Prepared { motion, ..prepared });
     }
     prepare_one(model, arms, grids, place, motion)
-}
-
-/// Distance in km/s from the velocity of the first start at which templates are compared once more.
-const NEARBY: f64 = 60.0;
-
-/// Returns a prepared spectrum with the starts that `guess` finds for it, without the pixels that do not count around
-/// these, or the fault of a spectrum of which too little is left.
-///
-/// Where pixels are left out, the starts are guessed again with those that are left. Masks of the star's frame cover
-/// what the first guess took for lines of the star. Where a network ends inside the data, that guess could not use the
-/// pixels that are reached at some velocities only: the next one compares templates by them, too, at velocities near
-/// the first. Starts at other velocities stay, after those.
-pub fn guessed(
-    model: &SpectralModel,
-    arms: &[Cow<ArmSpectra>],
-    grids: &[Grids],
-    place: usize,
-    prepared: Prepared,
-    limits: &[Limits],
-    guess: &dyn Fn(&Prepared, &[Limits]) -> Vec<Start>,
-) -> std::result::Result<(Prepared, Vec<Start>), Fault> {
-    let mut starts = guess(&prepared, limits);
-    let first = starts.first().map(|start| Motion::around(model, &start.u, limits));
-    let mut prepared = within_reach(model, arms, grids, place, prepared, first)?;
-    let is_whole = model.spectra.mask_rest.is_empty() && prepared.arms.iter().all(|arm| arm.unreached == 0);
-    if let (false, Some(p), Some(start)) = (is_whole, model.free_velocity(), starts.first()) {
-        let mut near = limits.to_vec();
-        if model.spectra.mask_rest.is_empty() {
-            let velocity = model.parameters[p].to_physical(start.u[p]);
-            near[p].lower = near[p].lower.max(velocity - NEARBY);
-            near[p].upper = near[p].upper.min(velocity + NEARBY);
-        }
-        let [low, high] = [near[p].lower, near[p].upper].map(|v| model.parameters[p].to_u(v));
-        let again = guess(&prepared, &near);
-        let most = starts.len().max(again.len());
-        let elsewhere = starts.into_iter().filter(|start| start.u[p] < low || start.u[p] > high);
-        let elsewhere = elsewhere.map(|start| Start { basin: usize::MAX - start.basin, ..start });
-        starts = again.into_iter().chain(elsewhere).take(most).collect();
-    }
-    let all = Motion::around_starts(model, starts.iter().map(|start| &start.u), limits);
-    if all != prepared.motion {
-        prepared = within_reach(model, arms, grids, place, prepared, all)?;
-    }
-    Ok((prepared, starts))
 }
 
 /// Makes, in parallel, the arrays that the fits of the first `count` spectra of a batch read; those that cannot be

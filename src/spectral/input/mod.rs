@@ -2,6 +2,7 @@
 
 pub mod assemble;
 pub mod given;
+pub mod guess;
 pub mod layout;
 pub mod limits;
 pub mod negative_flux;

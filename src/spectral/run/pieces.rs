@@ -13,8 +13,9 @@ use crate::flag::Flags;
 use crate::model::{ArmLayout, Fault, Limits, ModelArm, Motion, Prepared, Sampling, SpectralModel};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 use crate::spectral::SpectralFitter;
-use crate::spectral::input::assemble::{guessed, matched, prepare_all, prepare_one, within_reach};
+use crate::spectral::input::assemble::{matched, prepare_all, prepare_one, within_reach};
 use crate::spectral::input::given::given;
+use crate::spectral::input::guess::GuessedSpectrum;
 use crate::spectral::input::layout::{diagonals, layout};
 use crate::spectral::input::limits::Tables;
 use crate::spectral::input::negative_flux::has_negative_flux;
@@ -218,10 +219,10 @@ impl<'s> Piece<'s> {
         let samplings = samplings(&self.grids, k);
         let is_outside = |l: &Limits| l.start.is_some_and(|x| x < l.lower || x > l.upper);
         let flags = flags(&prepared, &samplings, limits.iter().any(is_outside));
-        let of = |prepared: &Prepared, limits: &[Limits]| {
-            guess.map(|g| g.starts(prepared, &samplings, limits, fitter.starts)).unwrap_or_default()
-        };
-        let (prepared, starts) = guessed(&fitter.model, &self.arms, &self.grids, k, prepared, &limits, &of)?;
+        let Some(guess) = guess else { return Ok(Started { prepared, limits, starts: Vec::new(), flags }) };
+        let (model, arms, grids) = (&fitter.model, &self.arms[..], &self.grids[..]);
+        let spectrum = GuessedSpectrum { model, arms, grids, place: k, limits: &limits, guess, count: fitter.starts };
+        let (prepared, starts) = spectrum.starts(prepared)?;
         Ok(Started { prepared, limits, starts, flags })
     }
 }
