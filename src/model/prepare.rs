@@ -24,8 +24,8 @@ use crate::math::logarithms::{LANES, sum_of_logarithms};
 pub struct PreparedArm {
     /// √ivar flux; 0 where masked.
     pub data: Arc<Vec<f32>>,
-    /// The same without what no absorption line does, for what is made before the fit; the data themselves unless the
-    /// model has a robust loss.
+    /// The same without cosmic rays and deep negative pixels, for the first guess and the continuum without lines. The
+    /// data themselves unless the model has a robust loss.
     pub cleaned: Arc<Vec<f32>>,
     /// √ivar / `scale`, about 1; 0 where masked.
     pub weight: Arc<Vec<f32>>,
@@ -43,7 +43,7 @@ pub struct PreparedArm {
     pub scale: f64,
     /// (terms) Of the basis: the continuum fitted without the model's lines.
     pub continuum: Vec<f32>,
-    /// Number of pixels that have weight, and are left out because the template does not make them whole.
+    /// Number of pixels with weight that are left out because the template does not cover them.
     pub unreached: usize,
 }
 
@@ -113,7 +113,7 @@ pub struct Prepared {
     pub signal_to_noise: f64,
     /// Term that marginalisation adds to the device's ln det C: constants of the bases, − Σ ln ivar.
     pub marginal_constant: f64,
-    /// Velocities and vsini that settle which pixels count; `None` before they are known.
+    /// Velocities and vsini that determine which pixels count; `None` before they are known.
     pub motion: Option<Motion>,
 }
 
@@ -129,9 +129,9 @@ pub struct RawArm<'a> {
     pub resolution: Option<&'a [f32]>,
 }
 
-/// Weights and scales a spectrum's arms and its continuum bases for the device, or returns the fault that excludes the
-/// spectrum. Pixels that the templates do not make whole at a `motion`, and those that masks of the star's frame cover
-/// there, do not count.
+/// Weights and scales the arms of a spectrum and their continuum bases for the device, or returns the fault that
+/// excludes the spectrum. At a `motion`, pixels that the templates do not cover, and those in masks of the star's
+/// frame, do not count.
 pub fn prepare(
     model: &SpectralModel,
     raw: &[RawArm],
@@ -178,7 +178,7 @@ fn no_pixel(prepared: &Prepared, raw: &[RawArm], samplings: &[&Sampling]) -> Fau
     let why = if samplings.iter().all(|s| s.used == 0) {
         "the model's masks cover all"
     } else if prepared.arms.iter().any(|arm| arm.unreached > 0) {
-        "at its velocity and vsini the template ends before what makes any of them"
+        "the template ends too near to cover any of them at its velocity and vsini"
     } else if raw.iter().any(is_underflow) {
         "ivar is 0 where the flux is above 1e15: a float32 below 1e-45 is 0 (scale the flux, or save ivar as float64, or \
          give sigma)"

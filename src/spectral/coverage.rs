@@ -28,8 +28,8 @@ pub struct ArmCoverage {
     /// Pixels that a fit uses: those inside the model's wavelengths and the arm's `range`, and outside the masked
     /// intervals. The masks and weights of a spectrum may leave out more of them.
     pub used_pixels: usize,
-    /// Largest number of those that a fit may leave out, at the bounds of velocity and vsini, because the template ends
-    /// before all that makes them; the column `unreached` counts them. 0 where the model is wide enough.
+    /// Largest number of used pixels that a fit leaves out at the bounds of velocity and vsini, because the template
+    /// does not cover them; 0 if the model is wide enough. The column `unreached` counts them.
     pub most_unreached: usize,
 }
 
@@ -124,8 +124,8 @@ fn arm_coverage(
     })
 }
 
-/// Returns the largest number of pixels of a grid that the arm's template does not make whole within the bounds of
-/// velocity and vsini.
+/// Returns the largest number of pixels of a grid that the arm's template does not cover at the bounds of velocity and
+/// vsini.
 fn most_unreached(model: &SpectralModel, arm: &ModelArm, sampling: &Sampling) -> usize {
     let reached = |motion: &Motion| sampling.reached(arm, *motion).iter().filter(|on| **on).count();
     Motion::extremes(model).iter().map(|motion| sampling.used - reached(motion)).max().unwrap_or(0)

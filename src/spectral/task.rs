@@ -45,7 +45,7 @@ impl SpectralFitter {
         let grids = self.run()?.grids(&arms, spectra)?;
         let tables = Tables::new(model, spectra)?;
         let guess = self.first_guess()?;
-        // 1. The first guess, and the pixels that the templates make whole there.
+        // 1. Find the start of each spectrum, and the pixels that count there.
         let mut all = Vec::with_capacity(spectra.len());
         for (place, prepared) in prepare_all(model, &arms, &grids, spectra.len()).into_iter().enumerate() {
             let started = prepared.and_then(|prepared| {
@@ -57,7 +57,7 @@ impl SpectralFitter {
             });
             all.push(started.map_err(|fault| strict(&blank(model, spectra, place), &fault))?);
         }
-        // 2. Their problems.
+        // 2. Make the tasks.
         let shape = layout_for(layout(model, &arms, &grids), all.iter().map(|one| &*one.prepared));
         let linearise = SpectralObjective::new(model, &shape, self.precision.of_results());
         let evaluate = SpectralObjective::evaluation(model, &shape, self.precision.of_results());

@@ -179,7 +179,7 @@ fn continuum_terms(arm: &str) -> Column {
     Column::new(of_arm(CONTINUUM_TERMS, arm), Kind::Int64, "", meaning, get)
 }
 
-/// Returns the column that counts an arm's good pixels that its template does not reach.
+/// Returns the column that counts an arm's good pixels that its template does not cover.
 fn unreached(arm: &str) -> Column {
     let meaning = "Good pixels left out: the template ends too near";
     let get: Get = |row, a| integer(row.unreached.get(a).copied().unwrap_or(0));

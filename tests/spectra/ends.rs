@@ -103,7 +103,8 @@ fn a_fit_that_moves_far_is_made_again() {
     assert_eq!(usual.dof + i64::from(usual.unreached[0]), moved.dof + i64::from(moved.unreached[0]));
 }
 
-/// At 400 km/s, rotation and the spline carry light over 8 Å. A piece of 24 Å makes 8 Å whole, and one of 10 Å nothing.
+/// At 400 km/s, rotation and the spline carry light over 8 Å. A piece of 24 Å covers the pixels of 8 Å, and one of 10 Å
+/// covers none.
 #[test]
 fn little_that_is_reached_is_flagged_and_nothing_is_refused() {
     let fit = |ends: (f64, f64)| {

@@ -126,8 +126,8 @@ pub fn raw<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize) -> RawArm
 }
 
 /// Makes the arrays that the fit of spectrum `place` of a batch reads from its data in all arms, or returns the fault
-/// why it cannot be fitted. Pixels that the templates do not make whole at a `motion`, and those that masks of the
-/// star's frame cover there, do not count.
+/// that excludes it. At a `motion`, pixels that the templates do not cover, and those in masks of the star's frame, do
+/// not count.
 pub fn prepare_one(
     model: &SpectralModel,
     arms: &[Cow<ArmSpectra>],
@@ -143,8 +143,8 @@ pub fn prepare_one(
     prepare(model, &raw, &samplings, motion)
 }
 
-/// Leaves those pixels of a prepared spectrum out that do not count at a motion, or returns the fault of a spectrum of
-/// which too little is left. Without a motion all are kept.
+/// Leaves out the pixels of a prepared spectrum that do not count at a motion, or returns the fault of a spectrum with
+/// too few pixels left. Without a motion all are kept.
 pub fn within_reach(
     model: &SpectralModel,
     arms: &[Cow<ArmSpectra>],

@@ -29,7 +29,7 @@ const NO_ROTATION: f64 = 1.0;
 const LOW_SIGNAL: f64 = 5.0;
 /// Largest share of masked pixels without the flag for many.
 const MANY_MASKED: f64 = 0.5;
-/// Largest share of good pixels that the templates do not reach without the flag for few that they do.
+/// Largest share of good pixels that the templates do not cover, without the flag for it.
 const MANY_UNREACHED: f64 = 0.5;
 /// Largest distance of a solution at a bound, in the solver's units. It is not 0 because f32 devices round.
 const BOUND_TOLERANCE: f64 = 1e-6;

@@ -82,8 +82,7 @@ struct FoldCheck {
 
 impl FoldCheck {
     /// Chooses points around a spectrum's lowest outcome at which to look for a lower minimum beyond a fold; `None` if
-    /// there is no need. `None` if the fit failed or took few rounds, if the spectrum must not be checked, or if no
-    /// label can be probed.
+    /// the fit failed or took few rounds, if the spectrum must not be checked, or if no label can be probed.
     fn new(model: &SpectralModel, spectrum: usize, ready: &ReadySpectrum, lowest: &Outcome) -> Option<FoldCheck> {
         let is_success = lowest.status.is_some_and(Status::is_success);
         let level = LEVELS.iter().find(|level| lowest.rounds >= level.min_rounds)?;
