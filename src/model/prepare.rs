@@ -39,7 +39,7 @@ pub struct PreparedArm {
     pub rank: usize,
     /// (diagonals, padded) The spectrum's resolution matrix; empty where the model asks for none.
     pub resolution: Arc<Vec<f32>>,
-    /// Mean √ivar; without a continuum, which could take it up, 1 over the template's unit.
+    /// Mean √ivar; without a continuum, which would absorb it, 1 over the template's unit.
     pub scale: f64,
     /// (terms) Of the basis: the continuum fitted without the model's lines.
     pub continuum: Vec<f32>,
@@ -152,10 +152,10 @@ pub fn prepare(
     for ((arm, raw), sampling) in model.arms.iter().zip(raw).zip(samplings) {
         let mut ivar = weights(model, arm, raw, sampling, &mut prepared.nonfinite)?;
         let pixels = Reached::new(arm, sampling, motion, &mut ivar);
-        let one = prepare_arm(arm, raw, sampling, &ivar, pixels, model.loss().is_some(), &mut prepared)?;
+        let prepared_arm = prepare_arm(arm, raw, sampling, &ivar, pixels, model.loss().is_some(), &mut prepared)?;
         // the bits of positive numbers are in their order
-        ratios.extend(one.data.iter().map(|d| d.abs().to_bits()));
-        prepared.arms.push(one);
+        ratios.extend(prepared_arm.data.iter().map(|d| d.abs().to_bits()));
+        prepared.arms.push(prepared_arm);
     }
     if prepared.unmasked == 0 {
         return Err(no_pixel(&prepared, raw, samplings));
@@ -178,7 +178,7 @@ fn no_pixel(prepared: &Prepared, raw: &[RawArm], samplings: &[&Sampling]) -> Fau
     let why = if samplings.iter().all(|s| s.used == 0) {
         "the model's masks cover all"
     } else if prepared.arms.iter().any(|arm| arm.unreached > 0) {
-        "the template ends too near to cover any of them at its velocity and vsini"
+        "the template ends too near, and covers none of them at the velocity and vsini of the star"
     } else if raw.iter().any(is_underflow) {
         "ivar is 0 where the flux is above 1e15: a float32 below 1e-45 is 0 (scale the flux, or save ivar as float64, or \
          give sigma)"
