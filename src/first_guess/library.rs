@@ -149,7 +149,8 @@ fn outermost(shares: &[f64], point: impl Fn(&[f64]) -> Vec<f64>, is_inside: impl
     for _ in 0..HULL_STEPS {
         let middle = 0.5 * (inside + outside);
         *(if is_inside(&point_at(middle)) { &mut inside } else { &mut outside }) = middle;
-    }    point_at(inside)
+    }
+    point_at(inside)
 }
 
 /// Returns the transform (identity or log₁₀) of the first network input that this parameter supplies; else the

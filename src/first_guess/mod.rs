@@ -279,8 +279,9 @@ impl FirstGuess {
         for (unit, fine) in self.units.iter().zip(signals) {
             unit.add_scores(&unit.coarse_sums(fine), &mut total);
         }
-        let unreached =
-            |velocity: &f64| self.units.iter().zip(signals).map(|(unit, signals)| unit.unreached(signals, *velocity)).sum();
+        let unreached = |velocity: &f64| {
+            self.units.iter().zip(signals).map(|(unit, signals)| unit.unreached(signals, *velocity)).sum()
+        };
         let unreached: Vec<f32> = self.coarse.iter().map(unreached).collect();
         if unreached.iter().any(|misfit| *misfit != 0.0) {
             let rows = total.chunks_exact_mut(unreached.len());

@@ -178,7 +178,8 @@ impl Wide {
 
 /// Sums that make up A and b in wide bins, before the continuum terms multiply them; and χ² with the continuum as it
 /// is, up to a constant.
-struct AddSums<'a> {    in_unit: &'a InUnit<'a>,
+struct AddSums<'a> {
+    in_unit: &'a InUnit<'a>,
     candidates: &'a mut [Candidate],
     /// (candidates, bins) Σ s T (D − s T) and Σ s² T²: the continuum stands where the weight does.
     sums: [&'a mut [f32]; 2],
@@ -189,8 +190,11 @@ impl WithSimd for AddSums<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let AddSums { in_unit: InUnit { unit, wide, signals, is_reached, sums, .. }, candidates, sums: [slopes, squares] } =
-            self;
+        let AddSums {
+            in_unit: InUnit { unit, wide, signals, is_reached, sums, .. },
+            candidates,
+            sums: [slopes, squares],
+        } = self;
         let [cross, power] = sums.each_ref().map(|row| S::as_simd_f32s(row).0);
         let rows = slopes.chunks_exact_mut(wide.bins).zip(squares.chunks_exact_mut(wide.bins));
         for (candidate, (slopes, squares)) in candidates.iter_mut().zip(rows) {

@@ -1,9 +1,9 @@
 //! One run on one device: prepares batches of spectra, finds their starts, fits them, and makes their rows.
 
 mod groups;
-mod repeat;
 mod pieces;
 mod populations;
+mod repeat;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ use crate::spectral::stream::stages::{Stage, Stages};
 use crate::spectral::stream::workers::Tally;
 use crate::spectral::{Solver, SpectralFitter};
 use groups::{Group, groups};
-use repeat::{MOST_FITS, RepeatedFit};
 use pieces::Piece;
+use repeat::{MOST_FITS, RepeatedFit};
 
 /// The inputs that determine a sampling in one arm.
 struct GridKey {

@@ -10,11 +10,13 @@ use super::Failure;
 use super::stdout::line;
 
 /// Model file of a survey.
-struct Survey {    name: &'static str,
+struct Survey {
+    name: &'static str,
     /// Description of the survey's files, for the first line.
     files: &'static str,
     /// Names of arms and of their networks, which are placeholders until the user has them.
-    arms: &'static [(&'static str, &'static str)],    /// Comment with a setting that the arms may take; empty if there is none.
+    arms: &'static [(&'static str, &'static str)],
+    /// Comment with a setting that the arms may take; empty if there is none.
     setting: &'static str,
 }
 

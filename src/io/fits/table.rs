@@ -245,7 +245,8 @@ impl Fits {
         let row_bytes = self.table(index)?.row_bytes;
         self.take(rows.len(), column.memory())?;
         let bytes = self.rows(index, rows)?;
-        column.values(&bytes, row_bytes).map(Some).map_err(|message| self.fault(index, message))    }
+        column.values(&bytes, row_bytes).map(Some).map_err(|message| self.fault(index, message))
+    }
 
     /// Decodes and converts all numbers of a column from the bytes of whole rows; a cell may hold several. Fails if
     /// there is no numeric column of this name.

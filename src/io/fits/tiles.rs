@@ -17,7 +17,8 @@ use crate::error::{Error, Result};
 
 /// Code of a tile's pixels.
 #[derive(Clone, Copy, Debug)]
-enum Codec {    /// Verbatim.
+enum Codec {
+    /// Verbatim.
     Plain,
     Gzip,
     /// The first bytes of all pixels, then the second bytes, and so on, in gzip.
@@ -34,8 +35,10 @@ type Descriptors = (usize, bool);
 /// The compression of an image.
 #[derive(Clone, Debug)]
 pub struct Tiles {
-    codec: Codec,    /// Number of pixels of the image.
-    pixels: usize,    /// Number of pixels of a tile.
+    codec: Codec,
+    /// Number of pixels of the image.
+    pixels: usize,
+    /// Number of pixels of a tile.
     tile: usize,
     /// Number of pixels of a run that is divided into tiles; its last tile may be shorter.
     run: usize,
@@ -172,7 +175,8 @@ impl Fits {
             let (length, start) = (number(length), number(start));
             if length == 0 {
                 continue;
-            }            // 2. Check that it lies inside the heap and fits memory.
+            }
+            // 2. Check that it lies inside the heap and fits memory.
             let bytes = tile.pixels.len() * size; // of an image that was found to be small enough
             // the length of a verbatim tile is in bytes or in pixels
             let is_verbatim = matches!(codec, Codec::Plain) && [bytes, tile.pixels.len()].contains(&(length as usize));
@@ -182,7 +186,8 @@ impl Fits {
             let (Some(start), Some(_)) = (start, end) else {
                 return Err(self.fault(index, format!("tile {} lies outside of its heap", tile.row)));
             };
-            self.refuse_little_memory(index, length, bytes)?;            // 3. Read and decode it.
+            self.refuse_little_memory(index, length, bytes)?;
+            // 3. Read and decode it.
             let mut packed = vec![0; length as usize];
             self.read(index, start, &mut packed)?;
             return codec

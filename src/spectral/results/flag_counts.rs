@@ -12,9 +12,9 @@ const ONE_OF: u64 = 5;
 const FEWEST: u64 = 5;
 /// Share of pixels that the networks do not cover, above which a line reports it.
 const LEAST_LEFT_OUT: f64 = 0.002;
-/// χ²/dof above which `ivar` may well be another quantity …
+/// χ²/dof above which `ivar` may be another quantity …
 const FAR_TOO_HIGH: f64 = 100.0;
-/// … and below which it surely is.
+/// … and below which it certainly is.
 const FAR_TOO_LOW: f64 = 0.1;
 
 /// Counts of the flags of a run's fits. [`lines`](FlagCounts::lines) reports what is wrong with many of them.
@@ -35,8 +35,9 @@ pub struct FlagCounts {
     by_bound: Vec<u64>,
     /// Σ ln(χ²/dof) of the rows that carry each flag.
     ln_chi2: [f64; FLAGS],
-    /// Number of good pixels that the networks do not cover.    unreached: u64, Degrees of freedom, about the number of
-    /// pixels that were fitted.
+    /// Number of good pixels that the networks do not cover.
+    unreached: u64,
+    /// Sum of the degrees of freedom, about the number of pixels that were fitted.
     fitted: u64,
 }
 
@@ -121,7 +122,8 @@ impl FlagCounts {
         match Flags::from_bits_truncate(flag.bit) {
             Flags::AT_BOUND => {
                 let most_frequent = self.parameters.iter().zip(&self.by_bound).rev().max_by_key(|(_, count)| **count);
-                most_frequent.map_or(String::new(), |(name, count)| format!("most often {name} ({count}). {}", flag.advice))
+                most_frequent
+                    .map_or(String::new(), |(name, count)| format!("most often {name} ({count}). {}", flag.advice))
             }
             Flags::HIGH_CHI2 if chi2 > FAR_TOO_HIGH => {
                 format!("{typical}. Is `ivar` really 1/σ², in the unit of the flux? If it is: {}", flag.advice)

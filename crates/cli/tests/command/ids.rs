@@ -67,7 +67,6 @@ fn ids_that_are_not_unique_are_reported() {
     let output = popfit_in(folder, &["fit", "model.toml", "s.npz", "-o", "a.fits", "--device", "cpu"]);
     assert_eq!(output.status.code(), Some(0), "{}", message(&output));
     let compared = popfit_in(folder, &["compare", "a.fits", "a.fits"]);
-    let line =
-        "popfit: a.fits: 2 ids occur in several rows, such as x in 3: rows of the same id are paired in order\n";
+    let line = "popfit: a.fits: 2 ids occur in several rows, such as x in 3: rows of the same id are paired in order\n";
     assert_eq!((compared.status.code(), message(&compared)), (Some(0), line.repeat(2)));
 }
