@@ -41,8 +41,8 @@ const LENIENCY: f64 = 4.0;
 const RESCANNED: usize = 16;
 /// Number of labels whose best templates are judged at all velocities where a network ends inside the data. The
 /// continuum that is fitted without lines absorbs the wings of lines there, which biases the velocity. Of 12,000 stars
-/// seen through one or two pieces of a network (`tests/reference/check_ends.py`), 20 missed the minimum without this, 3
-/// with it and a leniency of 4, and 1 with it and the next number.
+/// seen through one or two pieces of a network (`tests/reference/check_ends.py`), 20 missed the minimum without this.
+/// With it, 3 missed it at a leniency of 4, and 1 at that of the next line.
 const RESCANNED_OF_CUT: usize = 8;
 /// [`LENIENCY`] where a network ends inside the data.
 const LENIENCY_OF_CUT: f64 = 6.0;

@@ -13,7 +13,7 @@ use crate::recording::{LIGHT, Rotation, Source, Transform};
 const TEMPLATES: usize = 512;
 /// One in so many templates lies at bounds or at the edge of a hull. Of 81,920 spectra (ten seeds of data, the
 /// library's seeds 3 and 5), 11 of hot giants ended on the other side of the Balmer lines' maximum, 12 to 17,571 above
-/// the right minimum, because no Sobol point lay near their corner of the labels' box.
+/// the right minimum. No Sobol point lay near their corner of the labels' box.
 const OUTER: usize = 8;
 /// Number of bisections between a Sobol point and the bounds, where a hull ends in between.
 const HULL_STEPS: usize = 8;

@@ -265,11 +265,11 @@ impl FirstGuess {
     ) -> Vec<Signals> {
         let middle = 0.5 * (self.fine[0] + self.fine[self.fine.len() - 1]);
         let velocities = self.free_velocity.map_or([middle; 2], |p| [limits[p].lower, limits[p].upper]);
-        let of = |unit: &Unit| {
+        let signals_of = |unit: &Unit| {
             let data = &prepared.arms[unit.arm].cleaned;
             unit.signals(data, &smooth[unit.arm], samplings[unit.arm], velocities)
         };
-        self.units.iter().map(of).collect()
+        self.units.iter().map(signals_of).collect()
     }
 
     /// Computes χ², up to a constant and approximated by principal components, of each template at each velocity:

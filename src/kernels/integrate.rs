@@ -1,11 +1,11 @@
 //! Doppler shift and means over a spectrum's pixels (see `docs/src/equations.md`), for pixels that are wider than the
 //! template's. Twin of `shaders/integrate.wgsl`.
 //!
-//! Between the fractional indices a and b of its edges a pixel's mean of the template Σ_k c_k B(x − k) is Σ_k c_k [Q(b
-//! − k) − Q(a − k)] / (b − a), with Q the integral of B. Its derivative by a shift of both edges is Σ_k c_k [B(b − k) −
-//! B(a − k)] / (b − a). B is the cubic B-spline or, for linear interpolation, a triangle. Far below an edge Q is 1, so
-//! taps between the edges are summed, and four taps are weighted at each edge. Output rows are those of `resample.rs`.
-//! Beyond a segment's ends its end coefficients are used.
+//! A pixel's mean of the template Σ_k c_k B(x − k) is Σ_k c_k [Q(b − k) − Q(a − k)] / (b − a). Here a and b are the
+//! fractional indices of its edges, and Q is the integral of B. Its derivative by a shift of both edges is Σ_k c_k [B(b
+//! − k) − B(a − k)] / (b − a). B is the cubic B-spline or, for linear interpolation, a triangle. Far below an edge Q is
+//! 1, so taps between the edges are summed, and four taps are weighted at each edge. Output rows are those of
+//! `resample.rs`. Beyond a segment's ends its end coefficients are used.
 
 use super::resample::{Cubic, PIXEL, Shift, doppler, split};
 #[cfg(feature = "gpu")]

@@ -202,13 +202,14 @@ fn record_sums(
     let ArmBuffers { data, weight, model: rows, .. } = *buffers;
     let (terms, loss) = (arm.continuum.terms, model.loss());
     if terms > 0 {
-        let rest = if loss.is_some() { terms } else { 0 };
+        // behind the solution a robust loss needs L⁻¹ Sᵀψ
+        let projected = if loss.is_some() { terms } else { 0 };
         let basis = Basis {
             terms,
             basis: recording.buffer(name("basis"), grid, Kind::Float, terms * pixels),
             transform: recording.buffer(name("transform"), Scope::Spectrum, Kind::Float, terms * terms),
         };
-        let solution = recording.buffer(name("solution"), Scope::Member, Kind::Float, terms * (1 + terms) + rest);
+        let solution = recording.buffer(name("solution"), Scope::Member, Kind::Float, terms * (1 + terms) + projected);
         let stage = Continuum { model: rows, pixels, data, weight, basis, solution, loss };
         recording.stages.push(Stage::Continuum(stage));
         (buffers.basis, buffers.solution) = (Some(basis), Some(solution));

@@ -42,9 +42,9 @@ fn reach(wavelength: &[f64], j: usize, segment: &GridSegment) -> (f64, f64) {
     (pixels(centre - side(below)), pixels(centre + side(above)))
 }
 
-/// Returns the median width of a grid's pixels in template pixels, and the largest relative difference (root mean
-/// square) between means over them and values at their centres, among templates within the labels' ranges. `None` if
-/// the pixels are narrow or the difference is small.
+/// Returns the median width of a grid's pixels in template pixels, and the relative difference between means over them
+/// and values at their centres. The difference is a root mean square, the largest among templates within the labels'
+/// ranges. `None` if the pixels are narrow or the difference is small.
 pub fn difference_of_means(arm: &ModelArm, wavelength: &[f64]) -> Option<(f64, f64)> {
     // 1. Find the extent of the pixels that lie inside the template.
     let places = wavelength.iter().enumerate().filter_map(|(j, w)| {

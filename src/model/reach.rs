@@ -1,10 +1,10 @@
 //! Pixels that the template covers (see `docs/src/equations.md`, section 4).
 //!
-//! The light of a pixel comes from its Doppler-shifted place in the template, and from neighbouring places from which
-//! interpolation, line spread, rotation and the spectra's own resolution carry light there. The template *covers* a
-//! pixel if it reaches all of these places. Beyond the ends of a piece of the template the spectrum is unknown, and the
-//! kernels assume a flux without lines. Pixels that need it would pull vsini to zero, and bias the other parameters by
-//! many errors. They do not count.
+//! The light of a pixel comes from its Doppler-shifted place in the template and from the neighbourhood of that place.
+//! Interpolation, line spread, rotation and the spectra's own resolution carry it from there. The template *covers* a
+//! pixel if all of these places lie inside it. Beyond the ends of a piece of the template the spectrum is unknown, and
+//! the kernels assume a flux without lines. Pixels that need it would pull vsini to zero, and bias the other parameters
+//! by many errors. They do not count.
 //!
 //! Masks of the star's frame are applied in the same way, because the pixels that they hide depend on the velocity.
 
@@ -80,7 +80,7 @@ impl Motion {
     ) -> Option<Motion> {
         let mut motions = starts.into_iter().map(|u| Motion::around(model, u, limits));
         let first = motions.next()?;
-        Some(motions.fold(first, |all, one| Motion { vsini: first.vsini, ..all.union(one) }))
+        Some(motions.fold(first, |widest, motion| Motion { vsini: first.vsini, ..widest.union(motion) }))
     }
 
     /// Returns the motions at the lowest and the highest velocity of the model, at its largest vsini.
@@ -229,8 +229,8 @@ impl Reached {
     /// Sets the `ivar` of a pixel to 0 if the arm's template does not cover it at a motion, or if it lies in a mask of
     /// the star's frame.
     pub fn new(arm: &ModelArm, sampling: &Sampling, motion: Option<Motion>, ivar: &mut [f64]) -> Reached {
-        let all = Reached { in_range: sampling.used, unreached: 0 };
-        let Some(motion) = motion.filter(|motion| !sampling.counts_all(arm, *motion)) else { return all };
+        let all_counted = Reached { in_range: sampling.used, unreached: 0 };
+        let Some(motion) = motion.filter(|motion| !sampling.counts_all(arm, *motion)) else { return all_counted };
         let counted = sampling.counted(arm, motion);
         let mut unreached = 0;
         for (j, w) in ivar.iter_mut().enumerate().filter(|(j, w)| !counted[*j] && **w > 0.0) {

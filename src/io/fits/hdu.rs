@@ -144,9 +144,9 @@ impl Fits {
     /// Fails if a compressed image claims to be larger than spectra in a file of this length can be. Before its tiles
     /// are read, its claim is all that is known.
     fn refuse_large_image(&self, kind: &Kind, name: &str) -> Result<()> {
-        let most = most_inflated_bytes(self.bytes.length());
+        let limit = most_inflated_bytes(self.bytes.length());
         match kind {
-            Kind::Image(image) if image.tiles().is_some_and(|tiles| tiles.pixels() as u64 > most / 8) => {
+            Kind::Image(image) if image.tiles().is_some_and(|tiles| tiles.pixels() as u64 > limit / 8) => {
                 let message = format!("{name}: its compressed image is far larger than the file (is it a bomb?)");
                 Err(Error::TooLarge { path: self.path.clone(), message })
             }
