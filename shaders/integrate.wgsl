@@ -1,14 +1,15 @@
-// Doppler shift and means over pixels: between the fractional indices a and b of its edges a pixel's mean is
-// (sum over k of c_k [Q(b - k) - Q(a - k)]) / (b - a), Q the integral of a cubic B-spline or of a triangle (see
-// docs/src/equations.md and src/kernels/integrate.rs). The indices are those of resampled_rows.wgsl, less and plus the
-// distances in edges.
+// Doppler shift and means over pixels: between the fractional indices a and b of its edges a pixel's mean is (sum over
+// k of c_k [Q(b - k) - Q(a - k)]) / (b - a), Q the integral of a cubic B-spline or of a triangle (see
+// docs/src/equations.md and src/kernels/integrate.rs). The indices of the edges are those of resampled_rows.wgsl, minus
+// and plus the distances in `edges`.
 //
-// One pixel of a member an invocation. members, state, source (ROWS x INPUT_COLUMNS a member), index, fraction, edges
-// (2 x PIXELS), output (OUTPUT_ROWS x PIXELS a member). f32. The host emits what resampled_rows.wgsl says.
+// One invocation per pixel of a member. members, state, source (ROWS x INPUT_COLUMNS a member), index, fraction, edges
+// (2 x PIXELS), output (OUTPUT_ROWS x PIXELS a member). f32. The host emits the functions that resampled_rows.wgsl
+// names.
 //@use members, state
 
 struct Edge {
-    // the first of TAPS
+    // The first of TAPS template pixels that the edge weighs.
     first: i32,
     integrals: Taps,
     values: Taps,
@@ -21,7 +22,7 @@ struct Place {
     last: i32,
     // 1 / (b - a)
     per_width: f32,
-    // of both edges, by the velocity's u
+    // Derivative of both indices by the velocity's u.
     slope: f32,
     source: u32,
 }

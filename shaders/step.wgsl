@@ -75,10 +75,10 @@ fn lengthen(slot: u32, factor: f32) {
     taken_reduction = -taken_reduction;
 }
 
-// The finishing steps: the status when their length no longer shrinks and they lead no further than a fit may end from
-// its minimum (what is left is rounding), or RUNNING. The step that was too long is taken back if it raised the cost;
-// if it lowered that by more than rounding, the search goes on. Where steps creep, the next one is lengthened instead.
-// The step after a lengthened one may well be longer than the one that was lengthened; that ends nothing.
+// The finishing steps: the status when their length no longer shrinks and the remaining distance is within the limit
+// (what is left is rounding), or RUNNING. The step that was too long is taken back if it raised the cost; if it lowered
+// that by more than rounding, the search goes on. Where steps creep, the next one is lengthened instead. The step after
+// a lengthened one may well be longer than the one that was lengthened; that ends nothing.
 fn finish(slot: u32, has_strode: bool) -> i32 {
     let steps = control[cell(FINISHING, slot)] + 1;
     control[cell(FINISHING, slot)] = steps;
@@ -105,12 +105,12 @@ fn finish(slot: u32, has_strode: bool) -> i32 {
     return select(RUNNING, select(FTOL_STATUS, STALLED, far), last || (!has_strode && steps >= FINISHING_STEPS));
 }
 
-// The square of the way, in errors, that all steps to come lead; 0 where reductions do not tell it.
+// The square of the distance that all remaining steps cover together, in errors; 0 if the reductions do not show it.
 fn squared_distance(slot: u32) -> f32 {
-    return select(0.0, squared_way(reduction, state[at(PREDICTED_REDUCTION, slot)]), is_comparable(slot));
+    return select(0.0, squared_remaining_distance(reduction, state[at(PREDICTED_REDUCTION, slot)]), is_comparable(slot));
 }
 
-// Whether the steps to come lead further from the minimum than a fit may end.
+// True if the remaining steps cover a larger distance than that at which a fit may end.
 fn is_far(slot: u32) -> bool {
     return squared_distance(slot) > NEAR;
 }
@@ -217,8 +217,8 @@ fn choose(slot: u32) -> i32 {
     // promise of a step with other free parameters says nothing about this one
     let is_near = cost / TRUSTED_COST <= LARGEST_COST && control[cell(FINISHING, slot)] <= TRUSTED_STEPS;
     let plain = state[at(PENALTY, slot)] == 0.0 && !bent && !changed && is_comparable(slot);
-    let rest = squared_distance(slot) * contraction(reduction, state[at(PREDICTED_REDUCTION, slot)]);
-    let enough = expected_reduction(slot) <= least && rest <= NEAR;
+    let next_distance = squared_distance(slot) * contraction(reduction, state[at(PREDICTED_REDUCTION, slot)]);
+    let enough = expected_reduction(slot) <= least && next_distance <= NEAR;
     let last = is_near && undamped && plain && enough;
     return set_trial(slot, TRUSTS_STEPS && last);
 }

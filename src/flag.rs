@@ -1,8 +1,8 @@
 //! Flags of a fit, the bits of [`FitRow::flags`](crate::FitRow::flags).
 //!
 //! The list below is the only place in which flags are defined: the constants, [`Flags::DESCRIPTIONS`], the report, the
-//! tables' key `popfit.flags` and (by tests) `docs/src/results.md` and `flags.md` follow from it. A new flag is a new
-//! line and a section of `flags.md`.
+//! tables' key `popfit.flags` and (by tests) `docs/src/results.md` and `flags.md` follow from it. A new flag needs a
+//! line here and a section in `flags.md`.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub struct FlagDescription {
     pub label: &'static str,
     /// Meaning of the bit when it is set, in ASCII.
     pub meaning: &'static str,
-    /// Usual causes where many fits carry the flag, as sentences; empty if good fits do so, too.
+    /// Usual causes if many fits carry the flag, as sentences; empty for a flag that many good fits carry.
     pub advice: &'static str,
 }
 
@@ -61,7 +61,7 @@ flags! {
     START_CLIPPED = 1, "start clipped", "a start was outside its bounds and was moved onto them",
         "Are the starts in the unit of the parameter, and in the order of the spectra?";
     UNDETERMINED = 2, "undetermined", "the data do not determine some of the parameters: their errors are infinite",
-        "Hold parameters that the spectra do not show; `popfit check` names labels without any effect.";
+        "Fix parameters that the spectra do not constrain; `popfit check` names labels without any effect.";
     NONFINITE_MASKED = 4, "non-finite masked", "pixels that were not finite are masked", "";
     OUTSIDE_HULL = 8, "outside training set",
         "outside the training hull of an emulator, or outside the training range of a label that no hull covers",
@@ -74,13 +74,13 @@ flags! {
         "Two minima compete, and the data hardly decide. Try `--starts 16`, priors, or narrower bounds.";
     POOR_CHI2 = 64, "poor χ²", "poor fit: chi2/dof is above 2", "";
     LOW_SN = 128, "low S/N", "low signal-to-noise ratio: the median is below 5 per pixel",
-        "Errors of such spectra mislead, and second minima are frequent: priors help. If the spectra are better than \
-         that, is `ivar` in the unit of the flux?";
+        "Errors of such spectra are unreliable, and second minima are frequent: priors help. If the spectra are \
+         better than that, is `ivar` in the unit of the flux?";
     MANY_MASKED = 256, "many masked", "more than half of the pixels that the model uses are masked",
         "Is the mask true where a pixel is bad, and are its bits chosen right?";
     NEGATIVE_FLUX = 512, "negative flux",
         "the median of an arm's flux, or of the continuum fitted to it, is below zero",
-        "Is the sky subtracted twice, or is the flux of another array?";
+        "Is the sky subtracted twice, or is another array read as the flux?";
     HIGH_CHI2 = 1024, "high χ²", "chi2 is improbably high: the upper tail probability for its dof is below 1e-6",
         "Errors are too small, or bad pixels (cosmic rays, sky lines) have no mask, or the model is wrong: line \
          spread, wavelengths (air or vacuum), the kind of star. `--report` shows where the residuals are.";
@@ -89,7 +89,7 @@ flags! {
     NO_ROTATION = 4096, "no rotation",
         "vsini ended at its lower bound, which is at most 1 km/s: the spectrum does not show rotation", "";
     FEW_REACHED = 8192, "few reached",
-        "more than half of the good pixels do not count: they need light from beyond the network",
+        "more than half of the good pixels do not count, because the network does not cover them",
         "Use a network that is wider than the data by the largest velocity, vsini and line spread.";
 }
 
@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    /// The page on flags has a section for each, in their order, and no other.
+    /// The page on flags has one section per flag, in their order, and no other.
     #[test]
     fn every_flag_has_a_section_in_the_book() {
         let page = include_str!("../docs/src/flags.md");

@@ -7,7 +7,7 @@ fn cell(field: u32, slot: u32) -> u32 {
     return field * CAPACITY + slot;
 }
 
-// chi2, penalty, ln det, gradient, normal matrix
+// chi2, penalty, ln det, three sums of a loss, gradient, normal matrix
 fn sum_count() -> u32 {
     return 6u + parameter_count + packed(parameter_count, 0u);
 }
@@ -91,12 +91,12 @@ fn contraction(next: f32, previous: f32) -> f32 {
     return clamp(next / previous, BEST_CONTRACTION, 1.0);
 }
 
-// The square of the way that all steps to come lead together, in errors, from the reductions that two successive steps
-// predict: that of the next one over (1 - q)^2, with q the ratio of their lengths. It is 0 where steps do not shrink,
-// because rounding makes them.
-fn squared_way(next: f32, previous: f32) -> f32 {
-    let left = 1.0 - sqrt(next / previous);
-    return select(0.0, next / (left * left), left > 0.0);
+// The square of the distance that all remaining steps cover together, in errors, from the reductions that two
+// successive steps predict: that of the next one over (1 - q)^2, with q the ratio of their lengths. It is 0 if steps do
+// not shrink, because they are then rounding errors.
+fn squared_remaining_distance(next: f32, previous: f32) -> f32 {
+    let shrinkage = 1.0 - sqrt(next / previous);
+    return select(0.0, next / (shrinkage * shrinkage), shrinkage > 0.0);
 }
 
 // True if the last two reductions tell how fast a fit converges. The first one (NaN), one after a rejection, and that

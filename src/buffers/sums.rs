@@ -2,10 +2,10 @@
 
 use crate::math::triangle::packed_length;
 
-/// Sums over the pixels of a spectrum under a robust loss, with ψ half of its derivative; all 0 without one.
+/// Sums over the pixels of a spectrum under a robust loss with ψ half of its derivative; all 0 without a loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LossSums {
-    /// Σ ψ′, as the normal matrix has it: not below Σ ψ/r times what normal residuals give.
+    /// Σ ψ′ as in the normal matrix, with a lower limit: Σ ψ/r times the ratio that normal residuals give.
     pub curvature: f64,
     /// Σ ψ².
     pub scatter: f64,

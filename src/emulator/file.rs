@@ -49,7 +49,7 @@ impl Emulator {
 }
 
 /// Reads a template grid, key `wavelength` of an NPZ file: Å, strictly increasing and uniform in ln λ, in one or
-/// several pieces. If the file's text `medium` is "air", it is converted to vacuum, as that of spectra is.
+/// several pieces. If the file's text `medium` is "air", the grid is converted to vacuum, like that of spectra.
 ///
 /// # Errors
 /// `Io`, `Format`, `TooLarge`; `BadWavelength`.

@@ -58,7 +58,7 @@ impl TemplateGrid {
     }
 
     /// Returns the segment that holds a wavelength (Å) and its fractional pixel index in the whole grid; `None` outside
-    /// all segments. An end pixel is itself where rounding puts it beyond its end.
+    /// all segments. A wavelength beyond an end by no more than rounding counts as that of the end pixel.
     pub fn locate(&self, wavelength: f64) -> Option<(usize, f64)> {
         let log = wavelength.ln();
         self.segments.iter().enumerate().find_map(|(k, segment)| {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_themselves_and_all_else_is_outside() {
+    fn ends_are_inside_and_all_beyond_is_outside() {
         let grid = TemplateGrid::new(&log_grid(5000.0, 1e-4, 10)).unwrap();
         let at = |pixels: f64| grid.locate(5000.0 * (pixels * 1e-4).exp());
         assert_eq!(at(-4e-4), Some((0, 0.0)));

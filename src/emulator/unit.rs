@@ -1,16 +1,16 @@
-//! Networks in the unit of their own templates: devices compute in f32, where the squares of fluxes of 1e-22 vanish.
+//! Networks in the unit of their own templates. Devices compute in f32, in which the squares of fluxes of 1e-22 vanish.
 
 use std::sync::Arc;
 
 use super::{Activation, Emulator, Layer, Network};
 use crate::math::Real;
 
-/// Templates whose median is 2 to at most ± this power are near enough to 1, and keep their bits.
+/// A network keeps its unit, and its bits, if the median of its templates is 2 to at most ± this power.
 const FARTHEST_POWER: i32 = 10;
 
 impl Emulator {
-    /// Returns the network that devices evaluate, with templates of about 1, and the unit of these templates: a power
-    /// of two, 1 for a network that is itself such.
+    /// Returns the network that devices evaluate, whose templates are about 1, and their unit: a power of two. For a
+    /// network whose templates are about 1 it is this network, and the unit is 1.
     pub(crate) fn in_own_unit(self: &Arc<Emulator>) -> (Arc<Emulator>, f64) {
         let middle: Vec<f64> = self.labels.iter().map(|label| 0.5 * (label.min + label.max)).collect();
         let template = self.templates(&middle).into_iter().map(|flux| f64::from(flux).abs());
@@ -37,7 +37,7 @@ impl Emulator {
                 match (affine, self.output) {
                     (Some((scale, offset)), _) => [scale, offset].into_iter().for_each(multiply),
                     (None, Activation::Identity) => [weight, bias].into_iter().for_each(multiply),
-                    // f32 resolves ln flux best near 0; there the file's clip must be out of its reach, as it was
+                    // f32 resolves ln flux best near 0. The file's clip must be out of reach there, as it was before
                     (None, Activation::Exp { clip }) if clip >= f32::LARGEST_CLIP + shift.abs() => {
                         bias.iter_mut().for_each(|b| *b = (f64::from(*b) + shift) as f32);
                     }
@@ -56,7 +56,7 @@ mod tests {
 
     const PIXELS: usize = 40;
 
-    /// Returns a network of one label whose templates are about 2^`power`, with this output function.
+    /// Returns a network of one label with this output function, whose templates are about 2^`power`.
     fn network(output: Activation, power: i32, has_affine: bool) -> Emulator {
         let unit = f64::from(power).exp2();
         let (factor, summand) = match output {
@@ -74,7 +74,7 @@ mod tests {
         Emulator::from_layers(EmulatorLayers::new(labels, Activation::Silu, layers).output(output)).unwrap()
     }
 
-    /// Fails unless templates in the network's own unit, times the unit, are those of the network.
+    /// Fails unless the templates in the network's own unit, times that unit, are the templates of the network.
     fn assert_same(emulator: Emulator) {
         let emulator = Arc::new(emulator);
         let (own, unit) = emulator.in_own_unit();
@@ -95,7 +95,7 @@ mod tests {
             for has_affine in [false, true] {
                 assert_same(network(Activation::Identity, power, has_affine));
             }
-            // its clip is out of reach, within reach, and below what f32 has
+            // the clip is out of reach, within reach, and below the largest exponent of f32
             for clip in [300.0, 100.0, 75.0] {
                 assert_same(network(Activation::Exp { clip }, power, false));
             }
@@ -106,7 +106,7 @@ mod tests {
         assert_same(Emulator { network: tiny, activation: sigmoid, ..network(Activation::Identity, 0, false) });
     }
 
-    /// Networks that are near 1, or whose templates say nothing, are not touched.
+    /// Networks whose templates are near 1, or zero, are not changed.
     #[test]
     fn networks_near_one_are_the_given_ones() {
         for power in [-10, 0, 10] {

@@ -4,19 +4,19 @@ use std::ops::Range;
 
 use crate::math::scan::padded_shifts;
 
-/// What a spectrum says in the bins of a segment. D is its weighted data, and s its weight times the continuum that was
-/// fitted without lines.
+/// Sums over a spectrum's pixels in the bins of a segment. D is its weighted data, and s its weight times the continuum
+/// that was fitted without lines.
 #[derive(Clone, Debug)]
 pub struct Signals {
     /// Sums of s (D − s) and of s² in bins, padded for the shifts.
     pub sums: [Vec<f32>; 2],
-    /// (shifts) Σ ((D − s)² − 1) over the pixels that the segment does not reach at a whole shift; empty if it reaches
-    /// all at every shift. A score is χ² less that of the continuum alone. Less this sum, too, it counts as if the
-    /// template fitted those pixels within their errors, so that lines beyond its ends do not speak against a velocity.
-    /// The bins at both ends of a segment do not count as reached: between whole shifts they are so in part.
+    /// (shifts) Σ ((D − s)² − 1) over the pixels that the segment does not cover at a whole shift; empty if it covers
+    /// all at every shift. A score is χ² less that of the continuum alone, and this sum is subtracted from it. The
+    /// template then counts as if it fitted those pixels within their errors, so that lines beyond its ends do not
+    /// speak against a velocity. The bins at both ends of a segment count as not covered, because between whole shifts
+    /// they are covered in part.
     pub unreached: Vec<f32>,
-    /// The segment does not reach some pixels at all velocities that are compared, so that the spectrum says less here
-    /// than its lines could.
+    /// The segment does not cover some pixels at every velocity that is compared, so that their lines are used in part.
     pub is_cut: bool,
 }
 

@@ -21,8 +21,8 @@ pub struct Competition {
 }
 
 impl Competition {
-    /// Both numbers were chosen on 15,000 spectra (`tests/reference/check_minima.py`), and lowered by a fifth when more
-    /// fits were checked for folds.
+    /// Both numbers were chosen on 15,000 spectra (`tests/reference/check_minima.py`). They were lowered by a fifth
+    /// when more fits came to be checked for folds.
     pub const USUAL: Competition = Competition { most: MOST_COMPETING, rise: 40.0, share: 0.0024 };
 }
 

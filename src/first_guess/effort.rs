@@ -33,17 +33,18 @@ const STARTS_OF_SCARCE: usize = 32;
 /// least twice this. Of 6,000 spectra of which the blue 60 and 75 % were masked, 12 and 17 missed the minimum, and 17
 /// and 30 with never more than 8 starts.
 const STARTS_OVER_SHARE: f64 = 4.0;
-/// How much more templates may then rise above the best one and compete, because how well they fit says less of how
-/// well a fit from them will.
+/// Factor by which templates may then rise further above the best one and still compete, because their own χ² says less
+/// about the χ² of a fit from them.
 const LENIENCY: f64 = 4.0;
 /// Number of labels whose best templates are judged at all velocities. Of 6,000 spectra of which the blue 75 % were
 /// masked, 30 missed the minimum with 16, 26 with 32, and 275 with none.
 const RESCANNED: usize = 16;
-/// The same two where a network ends inside the data. The continuum that is fitted without lines takes up the wings of
-/// lines that end there, and with it the velocity. Of 12,000 stars seen through one piece or two
-/// (`tests/reference/check_ends.py`), 20 missed the minimum with no rescan, 3 with this one and a leniency of 4, and 1
-/// with both of these.
+/// Number of labels whose best templates are judged at all velocities where a network ends inside the data. The
+/// continuum that is fitted without lines absorbs the wings of lines there, which biases the velocity. Of 12,000 stars
+/// seen through one or two pieces of a network (`tests/reference/check_ends.py`), 20 missed the minimum without this.
+/// With it, 3 missed it at a leniency of 4, and 1 at that of the next line.
 const RESCANNED_OF_CUT: usize = 8;
+/// [`LENIENCY`] where a network ends inside the data.
 const LENIENCY_OF_CUT: f64 = 6.0;
 /// Maximum number of starts per spectrum, where the user does not set it.
 pub const MOST_STARTS: usize = if MOST_COMPETING > STARTS_OF_SCARCE { MOST_COMPETING } else { STARTS_OF_SCARCE };
@@ -60,7 +61,7 @@ pub enum Starts {
 /// The effort of one spectrum's first guess.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Effort {
-    /// All templates are judged with continua of their own, not only the shortlist.
+    /// All templates are judged with their own continua, not only the shortlist.
     pub judges_all: bool,
     /// Number of labels whose best templates are judged at all velocities.
     pub rescanned: usize,
@@ -71,7 +72,7 @@ impl Effort {
     /// Decides how thorough a spectrum's first guess is, and how many starts it has.
     ///
     /// `by_lines` is the shortlist of templates in the order of their lines alone, and `refitted` the same in the order
-    /// that refitted continua give them. `is_cut` says that a network ends inside the data.
+    /// that refitted continua give them. `is_cut` is true if a network ends inside the data.
     pub fn new(prepared: &Prepared, is_cut: bool, by_lines: &[Candidate], refitted: &[Candidate]) -> Effort {
         let share = pixels_in_effect(prepared) / prepared.in_range as f64;
         let has_grid_basis = prepared.arms.iter().all(PreparedArm::has_grid_basis);

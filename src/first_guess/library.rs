@@ -1,4 +1,4 @@
-//! Points of the library's templates: Sobol points inside the bounds and the training hulls, and some at their edges.
+//! Points of the library's templates: Sobol points inside the bounds and the training hulls, and points at their edges.
 
 use rayon::prelude::*;
 
@@ -11,11 +11,11 @@ use crate::recording::{LIGHT, Rotation, Source, Transform};
 
 /// Templates in the library; with several rotations of each, half as many.
 const TEMPLATES: usize = 512;
-/// One template of so many lies at bounds or at the edge of a hull. Of 81,920 spectra (ten seeds of data, the library's
-/// seeds 3 and 5), 11 of hot giants ended on the other side of the Balmer lines' maximum, 12 to 17,571 above the right
-/// minimum, because no Sobol point lay near their corner of the labels' box.
+/// One in so many templates lies at bounds or at the edge of a hull. Of 81,920 spectra (ten seeds of data, the
+/// library's seeds 3 and 5), 11 of hot giants ended on the other side of the Balmer lines' maximum, 12 to 17,571 above
+/// the right minimum. No Sobol point lay near their corner of the labels' box.
 const OUTER: usize = 8;
-/// Bisections of the way from a Sobol point to the bounds, where hulls are in the way.
+/// Number of bisections between a Sobol point and the bounds, where a hull ends in between.
 const HULL_STEPS: usize = 8;
 /// km/s: the rotations of each template where vsini is free.
 const ROTATIONS: [f64; 4] = [5.0, 30.0, 80.0, 200.0];
@@ -92,7 +92,7 @@ fn broaden(arm: &ModelArm, row: &mut [f32], vsini: f64) {
 }
 
 /// Returns Owen-scrambled Sobol points, in the solver's units, over the free labels without a start, inside bounds and
-/// training hulls. The last eighth are the first ones, moved outwards.
+/// training hulls. The last eighth are the first Sobol points, moved outwards.
 pub fn library(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>> {
     let open = |p: usize| {
         let parameter = &model.parameters[p];
@@ -117,39 +117,40 @@ pub fn library(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>> {
     };
     let mut shares: Vec<Vec<f64>> = Vec::with_capacity(wanted);
     for index in 0..SOBOL_ATTEMPTS {
-        let sample = |dimension| f64::from(sobol_burley::sample(index, dimension as u32, seed as u32));
-        let own: Vec<f64> = (0..dimensions.len()).map(sample).collect();
-        if is_inside(&point(&own)) {
-            shares.push(own);
+        let coordinate = |dimension| f64::from(sobol_burley::sample(index, dimension as u32, seed as u32));
+        let candidate: Vec<f64> = (0..dimensions.len()).map(coordinate).collect();
+        if is_inside(&point(&candidate)) {
+            shares.push(candidate);
         }
         if shares.len() == wanted {
             break;
         }
     }
-    let mut points: Vec<Vec<f64>> = shares.iter().map(|own| point(own)).collect();
-    points.extend(shares.iter().take(outer).map(|own| outermost(own, point, is_inside)));
+    let mut points: Vec<Vec<f64>> = shares.iter().map(|shares| point(shares)).collect();
+    points.extend(shares.iter().take(outer).map(|shares| outermost(shares, point, is_inside)));
     if points.is_empty() {
         return Err(Error::Model(unreachable(model)));
     }
     Ok(points)
 }
 
-/// Returns the outermost of the points between one inside the hulls, given by its `shares` of the ranges, and one
-/// beyond it at which each label lies at a bound or, for the middle third of the shares, between them.
+/// Returns the outermost point inside the hulls on the line from a given point to one at the bounds. The given point
+/// lies inside the hulls, at these `shares` of the labels' ranges. In the other point a label lies at its nearer bound
+/// or, if its share is in the middle third, in proportion between the bounds.
 fn outermost(shares: &[f64], point: impl Fn(&[f64]) -> Vec<f64>, is_inside: impl Fn(&[f64]) -> bool) -> Vec<f64> {
-    let at = |way: f64| {
+    let point_at = |way: f64| {
         let moved = shares.iter().map(|share| share + way * ((3.0 * share - 1.0).clamp(0.0, 1.0) - share));
         point(&moved.collect::<Vec<f64>>())
     };
     let (mut inside, mut outside) = (0.0, 1.0);
-    if is_inside(&at(outside)) {
-        return at(outside);
+    if is_inside(&point_at(outside)) {
+        return point_at(outside);
     }
     for _ in 0..HULL_STEPS {
         let middle = 0.5 * (inside + outside);
-        *(if is_inside(&at(middle)) { &mut inside } else { &mut outside }) = middle;
+        *(if is_inside(&point_at(middle)) { &mut inside } else { &mut outside }) = middle;
     }
-    at(inside)
+    point_at(inside)
 }
 
 /// Returns the transform (identity or log₁₀) of the first network input that this parameter supplies; else the

@@ -51,7 +51,7 @@ pub struct Start {
 pub struct FirstGuess {
     /// (templates, parameters) in u, the velocity zero.
     parameters: Vec<Vec<f64>>,
-    /// Number of templates of the same labels, one after another, which differ in vsini.
+    /// Number of successive templates that have the same labels and differ in vsini.
     rotations: usize,
     distances: Distances,
     units: Vec<Unit>,
@@ -65,10 +65,11 @@ pub struct FirstGuess {
 
 /// One template of so many is judged with a continuum of its own.
 const SHORT: usize = 8;
-/// A guessed velocity may be off by so many steps of the coarse velocities, and by so many km/s if these are close. Of
-/// 9,000 stars seen through pieces of a network, whose coarse velocities are 50 or 100 km/s apart, 6 missed the minimum
-/// with an uncertainty of 150 km/s, 14 with 100 km/s and 20 with 60 km/s.
+/// Uncertainty of a guessed velocity in steps of the coarse velocities. Of 9,000 stars seen through pieces of a
+/// network, whose coarse velocities are 50 or 100 km/s apart, 6 missed the minimum with an uncertainty of 150 km/s, 14
+/// with 100 km/s and 20 with 60 km/s.
 const UNCERTAIN_STEPS: f64 = 1.5;
+/// Smallest uncertainty of a guessed velocity, in km/s.
 const LEAST_UNCERTAINTY: f64 = 60.0;
 
 impl FirstGuess {
@@ -77,8 +78,8 @@ impl FirstGuess {
     pub fn new(model: &SpectralModel, seed: u64) -> Result<FirstGuess> {
         let points = library(model, seed)?;
         let rotations = rotations(model);
-        let rotations_of_labels = if model.free_vsini().is_some() { rotations.len() } else { 1 };
-        let templates = points.len() * rotations_of_labels;
+        let rotations_per_point = if model.free_vsini().is_some() { rotations.len() } else { 1 };
+        let templates = points.len() * rotations_per_point;
         let mut units = Vec::new();
         let range = model.velocity_range();
         for (a, arm) in model.arms.iter().enumerate() {
@@ -110,7 +111,7 @@ impl FirstGuess {
         let model = model.parameters.clone();
         Ok(FirstGuess {
             parameters,
-            rotations: rotations_of_labels,
+            rotations: rotations_per_point,
             distances,
             units,
             coarse,
@@ -126,7 +127,7 @@ impl FirstGuess {
         &self.parameters
     }
 
-    /// Returns the distance in km/s from a guessed velocity within which the right one usually lies.
+    /// Returns the uncertainty of a guessed velocity (km/s): the right one usually lies within it.
     pub fn velocity_uncertainty(&self) -> f64 {
         let step = self.coarse.get(1).map_or(0.0, |second| second - self.coarse[0]);
         LEAST_UNCERTAINTY.max(UNCERTAIN_STEPS * step)
@@ -156,9 +157,9 @@ impl FirstGuess {
         let by_lines = near.clone();
         judge(&arms, &mut near);
         near.sort_unstable_by(Candidate::order);
-        // 2. Where lines tell little, judge all templates so, and the best of them at all velocities. Do the latter
-        //    also where a network ends inside the data.
-        let is_cut = signals.iter().any(|own| own.is_cut) || prepared.arms.iter().any(|arm| arm.unreached > 0);
+        // 2. Where lines tell little, judge all templates so, and the best of them at all velocities. Where a network
+        //    ends inside the data, judge the best ones at all velocities, too.
+        let is_cut = signals.iter().any(|signals| signals.is_cut) || prepared.arms.iter().any(|arm| arm.unreached > 0);
         let effort = Effort::new(prepared, is_cut, &by_lines, &near);
         if effort.judges_all {
             judge(&arms, &mut far);
@@ -225,8 +226,8 @@ impl FirstGuess {
         minima
     }
 
-    /// Returns the templates of the first `count` sorted candidates whose labels differ: vsini changes the velocity at
-    /// which a template fits best less than they do.
+    /// Returns the templates of the first `count` sorted candidates whose labels differ. The best velocity of a
+    /// template depends less on vsini than on the labels.
     fn best_of_labels(&self, sorted: &[Candidate], count: usize) -> Vec<usize> {
         let mut templates: Vec<usize> = Vec::with_capacity(count);
         for Candidate { template, .. } in sorted {
@@ -264,11 +265,11 @@ impl FirstGuess {
     ) -> Vec<Signals> {
         let middle = 0.5 * (self.fine[0] + self.fine[self.fine.len() - 1]);
         let velocities = self.free_velocity.map_or([middle; 2], |p| [limits[p].lower, limits[p].upper]);
-        let of = |unit: &Unit| {
+        let signals_of = |unit: &Unit| {
             let data = &prepared.arms[unit.arm].cleaned;
             unit.signals(data, &smooth[unit.arm], samplings[unit.arm], velocities)
         };
-        self.units.iter().map(of).collect()
+        self.units.iter().map(signals_of).collect()
     }
 
     /// Computes χ², up to a constant and approximated by principal components, of each template at each velocity:
@@ -278,8 +279,9 @@ impl FirstGuess {
         for (unit, fine) in self.units.iter().zip(signals) {
             unit.add_scores(&unit.coarse_sums(fine), &mut total);
         }
-        let unreached =
-            |velocity: &f64| self.units.iter().zip(signals).map(|(u, own)| u.unreached(own, *velocity)).sum();
+        let unreached = |velocity: &f64| {
+            self.units.iter().zip(signals).map(|(unit, signals)| unit.unreached(signals, *velocity)).sum()
+        };
         let unreached: Vec<f32> = self.coarse.iter().map(unreached).collect();
         if unreached.iter().any(|misfit| *misfit != 0.0) {
             let rows = total.chunks_exact_mut(unreached.len());

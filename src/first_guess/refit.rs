@@ -68,12 +68,12 @@ thread_local! {
         RefCell::new(Sums { slopes: Vec::new(), squares: Vec::new(), packed: Packed::zeros(0, 0) });
 }
 
-/// What a refit reads in one unit.
+/// A unit with the sums and continuum terms that a refit reads there.
 struct InUnit<'a> {
     unit: &'a Unit,
     wide: Wide,
     signals: &'a Signals,
-    /// The segment reaches all pixels at all velocities.
+    /// The segment covers all pixels at all velocities.
     is_reached: bool,
     /// Sums of the signals in stretches, with one place more.
     sums: [Vec<f32>; 2],
@@ -114,14 +114,14 @@ impl<'a> Refit<'a> {
     fn add_scores_of_few(&self, candidates: &mut [Candidate], Sums { slopes: of_slopes, squares, packed }: &mut Sums) {
         let (terms, columns) = (self.terms, candidates.len().next_multiple_of(LANES));
         let [mut slopes, mut normal] = [terms, packed_length(terms)].map(|rows| vec![0f32; rows * columns]);
-        for own in &self.units {
-            let InUnit { wide, terms, products, .. } = own;
+        for in_unit in &self.units {
+            let InUnit { wide, terms, products, .. } = in_unit;
             // all that is read is written before
             let sums = [&mut *of_slopes, &mut *squares].map(|sums| {
                 sums.resize(columns * wide.bins, 0.0);
                 &mut sums[..]
             });
-            pulp::Arch::new().dispatch(AddSums { own, candidates: &mut *candidates, sums });
+            pulp::Arch::new().dispatch(AddSums { in_unit, candidates: &mut *candidates, sums });
             packed.set_transposed(of_slopes, columns, wide.bins);
             MatrixProduct { input: terms, packed, output: &mut slopes, accumulate: true }.run();
             packed.set_transposed(squares, columns, wide.bins);
@@ -179,7 +179,7 @@ impl Wide {
 /// Sums that make up A and b in wide bins, before the continuum terms multiply them; and χ² with the continuum as it
 /// is, up to a constant.
 struct AddSums<'a> {
-    own: &'a InUnit<'a>,
+    in_unit: &'a InUnit<'a>,
     candidates: &'a mut [Candidate],
     /// (candidates, bins) Σ s T (D − s T) and Σ s² T²: the continuum stands where the weight does.
     sums: [&'a mut [f32]; 2],
@@ -190,8 +190,11 @@ impl WithSimd for AddSums<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let AddSums { own: InUnit { unit, wide, signals, is_reached, sums, .. }, candidates, sums: [slopes, squares] } =
-            self;
+        let AddSums {
+            in_unit: InUnit { unit, wide, signals, is_reached, sums, .. },
+            candidates,
+            sums: [slopes, squares],
+        } = self;
         let [cross, power] = sums.each_ref().map(|row| S::as_simd_f32s(row).0);
         let rows = slopes.chunks_exact_mut(wide.bins).zip(squares.chunks_exact_mut(wide.bins));
         for (candidate, (slopes, squares)) in candidates.iter_mut().zip(rows) {
@@ -212,7 +215,7 @@ impl WithSimd for AddSums<'_> {
 }
 
 /// Fills slopes and squares, in wide bins of `width` places, from a template's lines and the signals there, read `part`
-/// of the way to the next bin. Unless all bins are REACHED, those are left out in which `inside` is 0. Returns χ².
+/// of the way to the next bin. Unless all bins are REACHED, those with an `inside` of 0 are left out. Returns χ².
 #[inline(always)]
 fn add_row<S: Simd, const REACHED: bool>(
     simd: S,

@@ -19,7 +19,7 @@ use crate::recording::LIGHT;
 const BIN_CORRELATION: f64 = 0.85;
 /// The same of the wider bins in which templates are chosen.
 const COARSE_CORRELATION: f64 = 0.6;
-/// One bin of so many, at most, is left out at either end of a segment because it is not reached at all velocities.
+/// At most one in so many bins is left out at either end of a segment because it is not covered at all velocities.
 const MOST_LEFT_OUT: usize = 4;
 
 /// One log-uniform segment of one arm's template.
@@ -47,7 +47,7 @@ pub struct Unit {
     /// (templates) Each template less 1 in fine bins; once velocities are placed, in stretches, with as many places
     /// before each as there are shifts. Its mean is 0 where a continuum has its own level.
     whole: Vec<Vec<f32>>,
-    /// 1 in the fine bins of a template except the first and the last, laid out as these are, and 0 elsewhere.
+    /// 1 in all fine bins of a template except the first and the last, 0 elsewhere; laid out as `whole`.
     inside: Vec<f32>,
 }
 
@@ -128,25 +128,25 @@ impl Unit {
         &self.exact[0]
     }
 
-    /// Returns the places in [`Signals`] at which pixels are used: those that the segment reaches at all velocities of
-    /// a range (km/s), so that these are compared by the same pixels. Where that is less than half of a segment, pixels
-    /// at its ends are used that it reaches at some velocities.
+    /// Returns the places in [`Signals`] at which pixels are used. The segment covers them at all velocities of a range
+    /// (km/s), so that velocities are compared by the same pixels. At most a quarter of the segment is left out at
+    /// either end: for a wider range, pixels are also used that it covers at some velocities only.
     fn used_places(&self, [lowest, highest]: [f64; 2]) -> Range<usize> {
         let (lowest, highest) = (self.position(lowest).floor() as usize, self.position(highest).ceil() as usize);
-        let (middle, most) = (lowest.midpoint(highest), self.fine.count / MOST_LEFT_OUT);
-        let (before, behind) = ((highest + 1 - middle).min(most), (middle + 2 - lowest).min(most));
+        let (middle, limit) = (lowest.midpoint(highest), self.fine.count / MOST_LEFT_OUT);
+        let (before, behind) = ((highest + 1 - middle).min(limit), (middle + 2 - lowest).min(limit));
         middle + before..(middle + self.fine.count).saturating_sub(behind)
     }
 
-    /// Sums what a spectrum says over its pixels in each fine bin, D being `data` and s `smooth`, its weight ·
+    /// Returns the sums over a spectrum's pixels in each fine bin, with D = `data` and s = `smooth`, its weight ·
     /// continuum. `velocities` is the range in which templates are compared, in km/s.
     pub fn signals(&self, data: &[f32], smooth: &[f32], sampling: &Sampling, velocities: [f64; 2]) -> Signals {
         let (count, shifts) = (self.fine.count, self.fine.shifts);
         let used = self.used_places(velocities);
         let (mut sums, mut is_cut) = (self.fine.no_signals(), false);
         let [cross, power] = &mut sums;
-        // a pixel at place k lies before the bins that are reached from the shift k on, and behind them up to the shift
-        // k + 1 − count
+        // a pixel at place k lies before the covered bins from the shift k on, and behind them up to the shift k + 1 −
+        // count
         let (mut before, mut behind) = (vec![0.0; shifts + 1], vec![0.0; shifts + 1]);
         for (j, (d, s)) in data.iter().zip(smooth).enumerate() {
             let place = self.place(sampling, j);
@@ -166,12 +166,12 @@ impl Unit {
         (1..shifts).for_each(|shift| before[shift] += before[shift - 1]);
         (1..shifts).rev().for_each(|shift| behind[shift] += behind[shift + 1]);
         let unreached: Vec<f32> = (0..shifts).map(|shift| (before[shift] + behind[shift + 1]) as f32).collect();
-        let is_reached = unreached.iter().take(self.fine.wanted).all(|misfit| *misfit == 0.0);
-        is_cut |= !is_reached;
-        Signals { sums, unreached: if is_reached { Vec::new() } else { unreached }, is_cut }
+        let all_reached = unreached.iter().take(self.fine.wanted).all(|misfit| *misfit == 0.0);
+        is_cut |= !all_reached;
+        Signals { sums, unreached: if all_reached { Vec::new() } else { unreached }, is_cut }
     }
 
-    /// Returns the sum over pixels that the segment does not reach (see [`Signals`]) at a velocity in km/s.
+    /// Returns the sum over pixels that the segment does not cover at a velocity in km/s (see [`Signals`]).
     pub fn unreached(&self, signals: &Signals, velocity: f64) -> f32 {
         if signals.unreached.is_empty() {
             return 0.0;
@@ -182,8 +182,8 @@ impl Unit {
         this + (position - shift as f64) as f32 * (next - this)
     }
 
-    /// Returns 1 in the fine bins that the segment reaches, but for those at its ends, at the whole shift of this
-    /// index, 0 beyond: (length, lanes).
+    /// Returns 1 in the fine bins that the segment covers at this whole shift, except those at its ends, and 0
+    /// elsewhere: (length, lanes).
     pub fn inside(&self, shift: usize) -> &[f32] {
         let Stretches { lanes, length } = self.stretches;
         &self.inside[(self.fine.shifts - shift) * lanes..][..length * lanes]
@@ -254,7 +254,7 @@ impl Unit {
         let (fine, positions) = (&self.fine, &self.fine.positions[velocities.clone()]);
         let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return };
         let (low, high) = (fine.whole(*first), (fine.whole(*last) + 1).min(fine.shifts - 1));
-        // the bins at both ends do not count where the segment does not reach all pixels
+        // the bins at both ends do not count unless the segment covers all pixels
         let left_out = usize::from(!signals.unreached.is_empty() && fine.count > 2);
         let inside = template * fine.count + left_out..(template + 1) * fine.count - left_out;
         let rows = self.exact.each_ref().map(|rows| &rows[inside.clone()]);

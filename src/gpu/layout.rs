@@ -101,8 +101,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Returns the number of floats that a field takes per member: P, P (P + 1) / 2 for a packed matrix, 3 for
-    /// the sums of a loss, or 1.
+    /// Returns the number of floats that a field takes per member: P, P (P + 1) / 2 for a packed matrix, 3 for the sums
+    /// of a loss, or 1.
     fn length(self, field: Field) -> usize {
         match field {
             Field::TrialParameters | Field::TrialGradient | Field::Accepted | Field::Gradient => self.parameters,

@@ -35,9 +35,9 @@ pub enum Rotation {
     Fixed(f64),
 }
 
-/// Rotational broadening (Gray 2005, limb darkening 0.6) inside each segment, which goes on with its end values. Output
-/// rows: the value, ∂/∂vsini if it is a parameter, then the input's tangents, derivatives by the solver's `u`. Nothing
-/// happens at vsini ≤ 0.
+/// Rotational broadening (Gray 2005, limb darkening 0.6) inside each segment, which is continued by its end values.
+/// Output rows: the value, ∂/∂vsini if it is a parameter, then the input's tangents, derivatives by the solver's `u`.
+/// Nothing happens at vsini ≤ 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Broaden {
     pub input: BufferId,

@@ -1,6 +1,6 @@
 //! The continuum by variable projection (Golub & Pereyra 1973): S_jc = weight_j value_j p_c(λ_j), C = SᵀS, C a = SᵀD.
-//! Writes a and C's Cholesky factor, adds ln det C. Under a robust loss `robust.rs` goes on from there. Rows f32 or
-//! f64, sums and the solve f64. Twin of `shaders/continuum.wgsl`.
+//! Writes a and C's Cholesky factor, adds ln det C. Under a robust loss, `robust.rs` then refines a. Rows f32 or f64,
+//! sums and the solve f64. Twin of `shaders/continuum.wgsl`.
 //!
 //! Here the sums are made in the stored basis and transformed to the orthonormal p = transform · basis afterwards, in
 //! f64. The shader forms the orthonormal basis pixel by pixel, which its sums in f32 (a tree in a fixed order) need.
@@ -46,9 +46,9 @@ impl Basis {
 /// Variable projection: C = SᵀS, S_jc = weight_j value_j p_c(λ_j); solves C a = SᵀD. Writes to `solution` the `terms`
 /// coefficients a, then C's Cholesky factor L (terms × terms, row-major, lower), and adds ln det C to the member.
 ///
-/// Under a robust `loss` the solution is that of the cleaned data, which lie behind the data in the same buffer. The
-/// coefficients that minimise the loss then take its place. On a GPU the factor becomes that of C under the weights
-/// of the residuals, and behind it is L⁻¹ Sᵀψ (terms); on the CPU `normal` makes both.
+/// Under a robust `loss` this is the solution for the cleaned data, which follow the data in the same buffer. The
+/// coefficients that minimise the loss then replace it. On a GPU the factor is replaced by that of C under the weights
+/// of the residuals, and L⁻¹ Sᵀψ (terms) follows it; on the CPU `normal` computes both.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Continuum {
     pub model: BufferId,
@@ -120,8 +120,8 @@ impl Kernel for Continuum {
 
 #[cfg(feature = "gpu")]
 impl Continuum {
-    /// Declares to a shader how the continuum is refined under the loss, if there is one, and returns the sweeps over
-    /// the pixels that a continuum takes.
+    /// Declares the refinement of the continuum under the loss, if there is one, to a shader, and returns the sweeps
+    /// over pixels that the continuum needs.
     pub(super) fn declare_sweeps(&self, shader: &mut Shader) -> Vec<Sweep> {
         let terms = self.basis.terms;
         let mut sweeps = vec![Sweep { function: "reduce_continuum_sums", sums: pixel_sums::of_continuum(terms) }];

@@ -1,11 +1,11 @@
-//! Doppler shift and means over a spectrum's pixels (see `docs/src/equations.md`), for pixels that are wide beside the
+//! Doppler shift and means over a spectrum's pixels (see `docs/src/equations.md`), for pixels that are wider than the
 //! template's. Twin of `shaders/integrate.wgsl`.
 //!
-//! Between the fractional indices a and b of its edges a pixel's mean of the template Σ_k c_k B(x − k) is
-//! Σ_k c_k [Q(b − k) − Q(a − k)] / (b − a), with Q the integral of B. Its derivative by a shift of both edges is
-//! Σ_k c_k [B(b − k) − B(a − k)] / (b − a). B is the cubic B-spline or, for linear interpolation, a triangle. Far below
-//! an edge Q is 1, so whole taps are summed between the edges, and four are weighted at each. Rows out are those of
-//! `resample.rs`. Beyond a segment's ends the coefficients continue.
+//! A pixel's mean of the template Σ_k c_k B(x − k) is Σ_k c_k [Q(b − k) − Q(a − k)] / (b − a). Here a and b are the
+//! fractional indices of its edges, and Q is the integral of B. Its derivative by a shift of both edges is Σ_k c_k [B(b
+//! − k) − B(a − k)] / (b − a). B is the cubic B-spline or, for linear interpolation, a triangle. Far below an edge Q is
+//! 1, so taps between the edges are summed, and four taps are weighted at each edge. Output rows are those of
+//! `resample.rs`. Beyond a segment's ends its end coefficients are used.
 
 use super::resample::{Cubic, PIXEL, Shift, doppler, split};
 #[cfg(feature = "gpu")]
@@ -19,15 +19,16 @@ use crate::error::Result;
 use crate::math::Real;
 use crate::math::taps::TAPS;
 
-/// Taps that are read between a pixel's edges, for estimates of cost.
+/// Number of taps between a pixel's edges, for estimates of cost.
 const USUAL_WIDTH: usize = 4;
 
 /// Doppler shift and means over pixels. Output rows are those of [`Resample`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Integrate {
-    /// Rows of the template, and where pixels' centres read them.
+    /// The template's rows, and the places of the pixels' centres in them.
     pub centres: Resample,
-    /// (2, pixels) Distances of a pixel's lower and upper edge from its centre, in template pixels; positive in sum.
+    /// (2, pixels) Distances from a pixel's centre to its lower and upper edge, in template pixels; their sum is
+    /// positive.
     pub edges: BufferId,
 }
 
@@ -86,7 +87,7 @@ struct MemberRows<'a, R> {
     output: &'a mut [R],
 }
 
-/// An edge of a pixel: the first tap that it weighs, the taps' integrals up to it, and their values there.
+/// An edge of a pixel: the first tap that it weighs, and the taps' integrals up to it and values at it.
 struct Edge<R> {
     first: i32,
     integrals: [R; TAPS],
@@ -122,7 +123,7 @@ fn linear_integrals<R: Real>(x: R) -> [R; TAPS] {
 }
 
 impl<R: Real> MemberRows<'_, R> {
-    /// Computes one member's means over the observed pixels; those that are not read are 0.
+    /// Computes one member's means over the observed pixels; pixels that are not used are 0.
     fn run(self, parameters: &[Parameter], u: &[f64]) {
         let MemberRows { stage, input, index, fraction, edges, output } = self;
         let (v, by_u) = stage.velocity.at(parameters, u);
@@ -142,10 +143,10 @@ impl<R: Real> MemberRows<'_, R> {
             // 1. The mean of each row.
             let [low, high] = &ends;
             for (row, values) in input.chunks_exact(columns).enumerate().take(stage.rows) {
-                let at = |k: i32| values[k.clamp(start, last) as usize];
-                let between = (low.first..high.first).fold(R::ZERO, |sum, k| sum + at(k));
+                let coefficient = |k: i32| values[k.clamp(start, last) as usize];
+                let between = (low.first..high.first).fold(R::ZERO, |sum, k| sum + coefficient(k));
                 let weighted = |sum: R, t: usize| {
-                    let (high_tap, low_tap) = (at(high.first + t as i32), at(low.first + t as i32));
+                    let (high_tap, low_tap) = (coefficient(high.first + t as i32), coefficient(low.first + t as i32));
                     sum + (high.integrals[t] * high_tap - low.integrals[t] * low_tap)
                 };
                 let target = if row == 0 || !has_velocity { row } else { row + 1 };
@@ -154,8 +155,8 @@ impl<R: Real> MemberRows<'_, R> {
             // 2. The derivative of the first row by the velocity.
             if has_velocity {
                 let value = |edge: &Edge<R>| {
-                    let at = |t: usize| input[(edge.first + t as i32).clamp(start, last) as usize];
-                    (0..TAPS).fold(R::ZERO, |sum, t| sum + edge.values[t] * at(t))
+                    let coefficient = |t: usize| input[(edge.first + t as i32).clamp(start, last) as usize];
+                    (0..TAPS).fold(R::ZERO, |sum, t| sum + edge.values[t] * coefficient(t))
                 };
                 output[pixels + j] = (value(high) - value(low)) * per_width * R::of(slope);
             }
@@ -167,7 +168,7 @@ impl<R: Real> MemberRows<'_, R> {
 mod tests {
     use super::*;
 
-    /// Integrals are those of the kernels' values: their differences are Simpson sums, and whole taps are 1.
+    /// Differences of a tap's integrals are Simpson's sums of its values, and the integral over a whole tap is 1.
     #[test]
     fn integrals_are_those_of_the_values() {
         for interpolation in [Interpolation::Cubic, Interpolation::Linear] {
@@ -177,7 +178,7 @@ mod tests {
                 let simpson = (from.values[t] + 4.0 * middle.values[t] + to.values[t]) * 0.25 / 6.0;
                 assert!((to.integrals[t] - from.integrals[t] - simpson).abs() < 1e-12, "{interpolation:?}, tap {t}");
             }
-            // a tap that the next pixel begins with has the integral that it ends with here
+            // integrals are continuous where an edge moves to the next template pixel
             let (end, next) = (at(1.0 - 1e-12), at(1.0));
             assert_eq!((end.first, next.first), (4, 5));
             assert!((end.integrals[0] - 1.0).abs() < 1e-9);

@@ -42,7 +42,7 @@ pub(super) const fn of_continuum(terms: usize) -> usize {
     packed_length(terms) + terms
 }
 
-/// Returns how many sums over pixels a Newton step of a continuum of this many terms needs under a robust loss.
+/// Returns the number of sums over pixels of a continuum's Newton step under a robust loss, for this many terms.
 pub(super) const fn of_refinement(terms: usize) -> usize {
     terms + 2
 }

@@ -23,8 +23,8 @@ pub(super) fn declare_stored_rows(shader: &mut Shader, context: &ShaderContext<'
     }
 }
 
-/// Binds a resampling's buffers, and adds WGSL functions `row_R(place)`, which compute row R at a pixel by the
-/// `value_of` and `slope_of_value` of the shader: those of `resampled_rows`, or its own.
+/// Binds a resampling's buffers, and adds WGSL functions `row_R(place)`, which compute row R at a pixel. They call
+/// `value_of` and `slope_of_value`, from `resampled_rows` or the shader itself.
 pub(super) fn declare_resampled_rows(shader: &mut Shader, context: &ShaderContext<'_>, resample: &Resample) {
     let (interpolation, taps) = match resample.interpolation {
         Interpolation::Cubic => ("cubic", 4),

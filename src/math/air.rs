@@ -1,8 +1,8 @@
 //! Wavelengths in air.
 
-/// Below this (Å) wavelengths are given in vacuum by convention.
+/// Wavelengths below this (Å) are given in vacuum by convention.
 const VACUUM_BELOW: f64 = 2000.0;
-/// The fixed point gains four digits a step.
+/// Number of fixed-point iterations, each of which gains four digits.
 const STEPS: usize = 5;
 
 /// Returns the refractive index of standard air at a vacuum wavelength (Å): IAU 1991 (Morton 1991, ApJS 77, 119), as

@@ -1,5 +1,5 @@
 //! Symmetric convolution of a row: out_j = w_0 t_j + Σ_k w_k (t_(j−k) + t_(j+k)), of the row's length. Beyond its ends
-//! the row goes on with its end values.
+//! the row is continued by its end values.
 
 use pulp::{Simd, WithSimd};
 
@@ -10,7 +10,7 @@ const VECTORS: usize = 4;
 /// Pixels in them, at most.
 const MOST_LANES: usize = 16 * VECTORS;
 
-/// A row that goes on with its end values before and after it, reused from row to row.
+/// A row that is continued by its end values on either side; its memory is reused from row to row.
 #[derive(Clone, Debug)]
 pub struct Padded<R> {
     values: Vec<R>,

@@ -63,9 +63,9 @@ pub struct SpectralModel {
 #[derive(Clone, Debug)]
 pub(crate) struct ModelArm {
     pub name: String,
-    /// The network as the user gave it.
+    /// The network that the user gave.
     pub given: Arc<Emulator>,
-    /// The same with templates of about 1, which are those of `given` in `unit`.
+    /// The same network with templates of about 1: those of `given` divided by `unit`.
     pub emulator: Arc<Emulator>,
     pub unit: f64,
     pub grid: TemplateGrid,
@@ -73,7 +73,7 @@ pub(crate) struct ModelArm {
     pub interpolation: Interpolation,
     pub continuum: Continuum,
     pub line_spread: LineSpread,
-    /// `None` samples.
+    /// Meaning of the pixels; `None`, which samples, if the user did not say.
     pub pixels: Option<Pixels>,
     /// Intervals of ln λ in the star's frame that are masked.
     pub mask_rest: Vec<[f64; 2]>,
@@ -190,7 +190,7 @@ impl SpectralModel {
         text
     }
 
-    /// Returns the robust loss of the spectra's pixels; `None` where they count by their squares.
+    /// Returns the robust loss of the residuals; `None` for least squares.
     pub(crate) fn loss(&self) -> Option<Estimator> {
         Some(self.spectra.loss).filter(|loss| loss.is_robust())
     }

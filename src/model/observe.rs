@@ -31,7 +31,7 @@ pub struct ArmBuffers {
     pub weight: BufferId,
     pub index: BufferId,
     pub fraction: BufferId,
-    /// Edges of the pixels, where they integrate.
+    /// Edges of the pixels, if they integrate.
     pub edges: Option<BufferId>,
     pub basis: Option<Basis>,
     /// The spectra's own, and its diagonals.
@@ -43,8 +43,8 @@ pub struct ArmBuffers {
 
 impl ArmBuffers {
     /// Records the buffers of an arm of `pixels` pixels: data and weights per spectrum, and its sampling of the
-    /// template in the scope `grid`. The rows of its model are in the buffer `model`. Behind the data are the `cleaned`
-    /// ones, if there are any.
+    /// template in the scope `grid`. The rows of its model are in the buffer `model`. The data are followed by
+    /// `cleaned` cleaned ones.
     fn record(
         recording: &mut Recording,
         name: &dyn Fn(&str) -> String,
@@ -138,8 +138,8 @@ fn record_broadening(
     template
 }
 
-/// Records the Doppler shift and interpolation of the template to the spectrum's pixels, or its means over them;
-/// returns the rows there.
+/// Records the Doppler shift and the interpolation of the template at the spectrum's pixels, or its means over them.
+/// Returns the rows there.
 fn record_sampling(
     recording: &mut Recording,
     model: &SpectralModel,
@@ -202,13 +202,14 @@ fn record_sums(
     let ArmBuffers { data, weight, model: rows, .. } = *buffers;
     let (terms, loss) = (arm.continuum.terms, model.loss());
     if terms > 0 {
-        let rest = if loss.is_some() { terms } else { 0 };
+        // behind the solution a robust loss needs L⁻¹ Sᵀψ
+        let projected = if loss.is_some() { terms } else { 0 };
         let basis = Basis {
             terms,
             basis: recording.buffer(name("basis"), grid, Kind::Float, terms * pixels),
             transform: recording.buffer(name("transform"), Scope::Spectrum, Kind::Float, terms * terms),
         };
-        let solution = recording.buffer(name("solution"), Scope::Member, Kind::Float, terms * (1 + terms) + rest);
+        let solution = recording.buffer(name("solution"), Scope::Member, Kind::Float, terms * (1 + terms) + projected);
         let stage = Continuum { model: rows, pixels, data, weight, basis, solution, loss };
         recording.stages.push(Stage::Continuum(stage));
         (buffers.basis, buffers.solution) = (Some(basis), Some(solution));

@@ -1,17 +1,15 @@
-//! The extent of a spectrum's pixels in pixels of the template: for means over them, and to see whether these are
-//! needed.
+//! The extent of a spectrum's pixels in template pixels, for means over them, and the test of whether means are needed.
 
 use super::spread::Spread;
 use super::{ModelArm, Pixels};
 use crate::emulator::GridSegment;
 use crate::model::sampling::padded;
 
-/// A pixel reaches at most so many times as far to one side as to the other. A neighbour farther away lies beyond a
-/// gap.
+/// Largest ratio of a pixel's extents to either side. A neighbour that is farther away lies beyond a gap.
 const MOST_UNEVEN: f64 = 1.5;
-/// Pixels of a spectrum that are wider than so many of the template's may need means …
+/// Pixels may need means if they are wider than so many template pixels …
 const WIDE: f64 = 1.5;
-/// … if these differ from the values at the centres by so much (root mean square) of the template.
+/// … and if the means differ from the values at the centres by more than this share of the template (root mean square).
 const LARGEST_DIFFERENCE: f64 = 1e-3;
 
 /// Returns the distances (2, padded) of the lower and of the upper edge of each pixel from its centre, in pixels of the
@@ -33,21 +31,22 @@ pub fn edges(arm: &ModelArm, wavelength: &[f64]) -> Vec<f32> {
 
 /// Returns how far a pixel reaches below and above its centre, in pixels of this segment of the template.
 fn reach(wavelength: &[f64], j: usize, segment: &GridSegment) -> (f64, f64) {
-    let own = wavelength[j];
-    let to = |other: Option<&f64>| other.map(|other| 0.5 * (other - own).abs());
-    let below = to(j.checked_sub(1).and_then(|i| wavelength.get(i)));
-    let above = to(wavelength.get(j + 1));
-    // a grid of one pixel says nothing of its width
-    let nearer = below.into_iter().chain(above).reduce(f64::min).unwrap_or(0.5 * own * segment.step);
+    let centre = wavelength[j];
+    let half_way = |neighbour: Option<&f64>| neighbour.map(|neighbour| 0.5 * (neighbour - centre).abs());
+    let below = half_way(j.checked_sub(1).and_then(|i| wavelength.get(i)));
+    let above = half_way(wavelength.get(j + 1));
+    // the width of a single pixel is not known: we take one of the template
+    let nearer = below.into_iter().chain(above).reduce(f64::min).unwrap_or(0.5 * centre * segment.step);
     let side = |side: Option<f64>| side.filter(|half| *half <= MOST_UNEVEN * nearer).unwrap_or(nearer);
-    let pixels = |edge: f64| (edge / own).ln().abs() / segment.step;
-    (pixels(own - side(below)), pixels(own + side(above)))
+    let pixels = |edge: f64| (edge / centre).ln().abs() / segment.step;
+    (pixels(centre - side(below)), pixels(centre + side(above)))
 }
 
-/// Returns the median width of the pixels in template pixels, and the largest relative difference (root mean square)
-/// between means over the pixels of a grid and values at their centres, of templates within the labels' ranges. `None`
-/// if pixels are narrow, or the difference is small.
+/// Returns the median width of a grid's pixels in template pixels, and the relative difference between means over them
+/// and values at their centres. The difference is a root mean square, the largest among templates within the labels'
+/// ranges. `None` if the pixels are narrow or the difference is small.
 pub fn difference_of_means(arm: &ModelArm, wavelength: &[f64]) -> Option<(f64, f64)> {
+    // 1. Find the extent of the pixels that lie inside the template.
     let places = wavelength.iter().enumerate().filter_map(|(j, w)| {
         let (segment, centre) = arm.grid.locate(*w)?;
         let (below, above) = reach(wavelength, j, &arm.grid.segments[segment]);
@@ -58,6 +57,7 @@ pub fn difference_of_means(arm: &ModelArm, wavelength: &[f64]) -> Option<(f64, f
     let mut widths: Vec<f64> = places.iter().map(|(_, below, above)| below + above).collect();
     widths.sort_by(f64::total_cmp);
     let width = *widths.get(widths.len() / 2).filter(|width| **width > WIDE)?;
+    // 2. Compare means and values of some templates.
     let points = points(arm);
     let pixels = arm.emulator.pixels();
     let mut templates = arm.emulator.templates(&points);
@@ -69,35 +69,36 @@ pub fn difference_of_means(arm: &ModelArm, wavelength: &[f64]) -> Option<(f64, f
     (difference > LARGEST_DIFFERENCE).then_some((width, difference))
 }
 
-/// Returns label vectors in the middle of their training ranges, and with each label a quarter of its range from there.
+/// Returns label vectors: the middle of all training ranges, and from there each label moved alone by a quarter of its
+/// range either way.
 fn points(arm: &ModelArm) -> Vec<f64> {
     let labels = arm.emulator.labels();
-    let at = |k: usize, l: usize| match k {
+    let share = |k: usize, l: usize| match k {
         _ if k.div_ceil(2) != l + 1 => 0.5,
         _ if k % 2 == 1 => 0.25,
         _ => 0.75,
     };
-    let value = |k: usize, l: usize| labels[l].min + at(k, l) * (labels[l].max - labels[l].min);
+    let value = |k: usize, l: usize| labels[l].min + share(k, l) * (labels[l].max - labels[l].min);
     (0..=2 * labels.len()).flat_map(|k| (0..labels.len()).map(move |l| value(k, l))).collect()
 }
 
-/// Returns the root mean square of the mean of a template over pixels (centre, below, above) less its value at the
-/// centre, over the template's. Both read the template linearly.
+/// Returns the root mean square difference between a template's means over pixels (centre, below, above) and its values
+/// at their centres, divided by the root mean square of these values. The template is interpolated linearly.
 fn relative_difference(template: &[f32], places: &[(f64, f64, f64)]) -> f64 {
     const PARTS: usize = 16;
-    let at = |x: f64| {
+    let flux = |x: f64| {
         let whole = (x.max(0.0) as usize).min(template.len() - 1);
         let next = template[(whole + 1).min(template.len() - 1)];
         f64::from(template[whole]) + (x - whole as f64) * f64::from(next - template[whole])
     };
-    let (mut differences, mut all) = (0.0, 0.0);
+    let (mut differences, mut squares) = (0.0, 0.0);
     for &(centre, below, above) in places {
-        let part = |k: usize| at(centre - below + (below + above) * (k as f64 + 0.5) / PARTS as f64);
+        let part = |k: usize| flux(centre - below + (below + above) * (k as f64 + 0.5) / PARTS as f64);
         let mean = (0..PARTS).map(part).sum::<f64>() / PARTS as f64;
-        differences += (mean - at(centre)).powi(2);
-        all += at(centre).powi(2);
+        differences += (mean - flux(centre)).powi(2);
+        squares += flux(centre).powi(2);
     }
-    (differences / f64::max(all, f64::MIN_POSITIVE)).sqrt()
+    (differences / f64::max(squares, f64::MIN_POSITIVE)).sqrt()
 }
 
 #[cfg(test)]

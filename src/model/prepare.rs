@@ -24,8 +24,8 @@ use crate::math::logarithms::{LANES, sum_of_logarithms};
 pub struct PreparedArm {
     /// √ivar flux; 0 where masked.
     pub data: Arc<Vec<f32>>,
-    /// The same without what no absorption line does, for what is made before the fit; the data themselves unless the
-    /// model has a robust loss.
+    /// The same without cosmic rays and deep negative pixels, for the first guess and the continuum without lines. The
+    /// data themselves unless the model has a robust loss.
     pub cleaned: Arc<Vec<f32>>,
     /// √ivar / `scale`, about 1; 0 where masked.
     pub weight: Arc<Vec<f32>>,
@@ -39,11 +39,11 @@ pub struct PreparedArm {
     pub rank: usize,
     /// (diagonals, padded) The spectrum's resolution matrix; empty where the model asks for none.
     pub resolution: Arc<Vec<f32>>,
-    /// Mean √ivar; without a continuum, which could take it up, 1 over the template's unit.
+    /// Mean √ivar; without a continuum, which would absorb it, 1 over the template's unit.
     pub scale: f64,
     /// (terms) Of the basis: the continuum fitted without the model's lines.
     pub continuum: Vec<f32>,
-    /// Number of pixels that have weight, and are left out because the template does not make them whole.
+    /// Number of pixels with weight that are left out because the template does not cover them.
     pub unreached: usize,
 }
 
@@ -113,7 +113,7 @@ pub struct Prepared {
     pub signal_to_noise: f64,
     /// Term that marginalisation adds to the device's ln det C: constants of the bases, − Σ ln ivar.
     pub marginal_constant: f64,
-    /// Velocities and vsini that settle which pixels count; `None` before they are known.
+    /// Velocities and vsini that determine which pixels count; `None` before they are known.
     pub motion: Option<Motion>,
 }
 
@@ -129,9 +129,9 @@ pub struct RawArm<'a> {
     pub resolution: Option<&'a [f32]>,
 }
 
-/// Weights and scales a spectrum's arms and its continuum bases for the device, or returns the fault that excludes the
-/// spectrum. Pixels that the templates do not make whole at a `motion`, and those that masks of the star's frame cover
-/// there, do not count.
+/// Weights and scales the arms of a spectrum and their continuum bases for the device, or returns the fault that
+/// excludes the spectrum. At a `motion`, pixels that the templates do not cover, and those in masks of the star's
+/// frame, do not count.
 pub fn prepare(
     model: &SpectralModel,
     raw: &[RawArm],
@@ -152,10 +152,10 @@ pub fn prepare(
     for ((arm, raw), sampling) in model.arms.iter().zip(raw).zip(samplings) {
         let mut ivar = weights(model, arm, raw, sampling, &mut prepared.nonfinite)?;
         let pixels = Reached::new(arm, sampling, motion, &mut ivar);
-        let one = prepare_arm(arm, raw, sampling, &ivar, pixels, model.loss().is_some(), &mut prepared)?;
+        let prepared_arm = prepare_arm(arm, raw, sampling, &ivar, pixels, model.loss().is_some(), &mut prepared)?;
         // the bits of positive numbers are in their order
-        ratios.extend(one.data.iter().map(|d| d.abs().to_bits()));
-        prepared.arms.push(one);
+        ratios.extend(prepared_arm.data.iter().map(|d| d.abs().to_bits()));
+        prepared.arms.push(prepared_arm);
     }
     if prepared.unmasked == 0 {
         return Err(no_pixel(&prepared, raw, samplings));
@@ -178,7 +178,7 @@ fn no_pixel(prepared: &Prepared, raw: &[RawArm], samplings: &[&Sampling]) -> Fau
     let why = if samplings.iter().all(|s| s.used == 0) {
         "the model's masks cover all"
     } else if prepared.arms.iter().any(|arm| arm.unreached > 0) {
-        "at its velocity and vsini the template ends before what makes any of them"
+        "the template ends too near, and covers none of them at the velocity and vsini of the star"
     } else if raw.iter().any(is_underflow) {
         "ivar is 0 where the flux is above 1e15: a float32 below 1e-45 is 0 (scale the flux, or save ivar as float64, or \
          give sigma)"

@@ -1,11 +1,12 @@
-//! Pixels that the template makes whole (see `docs/src/equations.md`, section 4).
+//! Pixels that the template covers (see `docs/src/equations.md`, section 4).
 //!
-//! The light of a pixel comes from its Doppler-shifted place in the template and from all around it that interpolation,
-//! line spread, rotation and the spectra's own resolution carry there. Beyond an end of a piece of the template nobody
-//! knows the star, and what the kernels assume there has no lines. Such pixels would pull vsini to zero and the other
-//! parameters off by many errors. A pixel therefore counts only if the template reaches everything that makes it.
+//! The light of a pixel comes from its Doppler-shifted place in the template and from the neighbourhood of that place.
+//! Interpolation, line spread, rotation and the spectra's own resolution carry it from there. The template *covers* a
+//! pixel if all of these places lie inside it. Beyond the ends of a piece of the template the spectrum is unknown, and
+//! the kernels assume a flux without lines. Pixels that need it would pull vsini to zero, and bias the other parameters
+//! by many errors. They do not count.
 //!
-//! Masks in the star's frame are settled in the same way, because which pixels they cover depends on the velocity.
+//! Masks of the star's frame are applied in the same way, because the pixels that they hide depend on the velocity.
 
 use super::sampling::Sampling;
 use super::spread::half_width;
@@ -19,13 +20,14 @@ const MARGIN: f64 = 5.0;
 const VELOCITY_STEP: f64 = 20.0;
 /// vsini in km/s is widened to the next of these. The library of the first guess has 5, 30, 80 and 200.
 const VSINI_STEPS: [f64; 5] = [25.0, 60.0, 120.0, 250.0, 500.0];
-/// Pixels before an end of the template in which a cubic spline is off because the template goes on with its end value:
-/// by 2 % of the slope per pixel in the second, and by 0.15 % in the fourth.
+/// Number of pixels before an end of the template in which a cubic spline is inaccurate, because the template is
+/// continued by its end value. The error is 2 % of the slope per pixel in the second interval from the end, and 0.15 %
+/// in the fourth.
 const SPLINE_PIXELS: f64 = 3.0;
 /// Rounding of a pixel's place, in template pixels.
 const ROUNDING: f64 = 1e-5;
 
-/// Radial velocities, and the largest vsini, at which the template has to reach the pixels of a spectrum.
+/// Range of radial velocities, and the largest vsini, at which the template has to cover the pixels of a spectrum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Motion {
     /// Lowest and highest velocity in km/s.
@@ -78,7 +80,7 @@ impl Motion {
     ) -> Option<Motion> {
         let mut motions = starts.into_iter().map(|u| Motion::around(model, u, limits));
         let first = motions.next()?;
-        Some(motions.fold(first, |all, one| Motion { vsini: first.vsini, ..all.union(one) }))
+        Some(motions.fold(first, |widest, motion| Motion { vsini: first.vsini, ..widest.union(motion) }))
     }
 
     /// Returns the motions at the lowest and the highest velocity of the model, at its largest vsini.
@@ -120,7 +122,7 @@ impl Clearance {
         Clearance { lower: self.lower.min(other.lower), upper: self.upper.min(other.upper) }
     }
 
-    /// Returns whether all that makes a pixel lies inside the template, where kernels reach `kernels` further.
+    /// Returns whether the template covers a pixel of this clearance, where kernels reach `kernels` further (ln λ).
     fn holds(self, [lowest, highest]: [f64; 2], kernels: f64) -> bool {
         // a receding star shifts the place of a pixel towards the template's lower end
         self.lower - highest >= kernels && self.upper + lowest >= kernels
@@ -129,7 +131,7 @@ impl Clearance {
 
 impl Sampling {
     /// Returns the piece of the template in which a pixel lies at rest, and its place there in template pixels; `None`
-    /// if the template does not have it.
+    /// if it lies outside the template.
     fn place<'a>(&self, arm: &'a ModelArm, pixel: usize) -> Option<(&'a GridSegment, f64)> {
         let packed = self.index[pixel];
         let segment = arm.grid.segments.get(usize::try_from(packed).ok()? >> 24)?;
@@ -137,8 +139,8 @@ impl Sampling {
         Some((segment, place - segment.start as f64))
     }
 
-    /// Returns the distances of a pixel to the ends of its piece, less what the arm's line spread and the extent of the
-    /// pixel reach; `None` if the template does not have the pixel at rest.
+    /// Returns the distances from a pixel to the ends of its piece, less the reach of the arm's line spread and the
+    /// extent of the pixel; `None` if the pixel lies outside the template at rest.
     fn clearance_of(&self, arm: &ModelArm, pixel: usize) -> Option<Clearance> {
         let (segment, place) = self.place(arm, pixel)?;
         let spread = half_width(arm, segment) - ROUNDING;
@@ -149,7 +151,8 @@ impl Sampling {
         Some(Clearance { lower: distance(place - below), upper: distance(last - place - above) })
     }
 
-    /// Returns the smallest distances to the template's ends over all that makes the pixels that count at rest.
+    /// Returns the smallest clearance among the pixels that count at rest and those from which a resolution matrix
+    /// carries light to them.
     pub(super) fn least_clearance(&self, arm: &ModelArm) -> Clearance {
         let pixels = (0..self.pixels).filter(|&j| self.on[j]);
         let around = pixels.flat_map(|j| j.saturating_sub(self.resolution_half)..=j + self.resolution_half);
@@ -166,14 +169,14 @@ impl Sampling {
         spline + f64::from(u8::from(motion.vsini > 0.0))
     }
 
-    /// Returns whether the template makes all pixels whole that count at rest.
+    /// Returns whether the template covers all pixels that count at rest.
     fn reaches_all(&self, arm: &ModelArm, motion: Motion) -> bool {
         let widest = arm.grid.segments.iter().map(|segment| segment.step).fold(0.0, f64::max);
         let (shifts, rotation) = motion.in_log_wavelength();
         self.clearance.holds(shifts, rotation + self.kernel_pixels(arm, motion) * widest)
     }
 
-    /// Returns which of the pixels that count at rest the template makes whole (pixels).
+    /// Returns which of the pixels that count at rest the template covers (pixels).
     pub fn reached(&self, arm: &ModelArm, motion: Motion) -> Vec<bool> {
         if self.reaches_all(arm, motion) {
             return self.on.clone();
@@ -193,7 +196,7 @@ impl Sampling {
         reached
     }
 
-    /// Returns whether a pixel that is on lies in a mask of the star's frame at any velocity of a motion.
+    /// Returns whether a pixel that counts at rest lies in a mask of the star's frame at any velocity of a motion.
     fn is_masked(&self, arm: &ModelArm, motion: Motion, pixel: usize) -> bool {
         let ([lowest, highest], _) = motion.in_log_wavelength();
         let log_wavelength = || self.place(arm, pixel).map(|(segment, place)| segment.origin + place * segment.step);
@@ -201,33 +204,33 @@ impl Sampling {
         !arm.mask_rest.is_empty() && log_wavelength().is_some_and(meets)
     }
 
-    /// Returns whether all pixels that are on count at a motion, without a look at each.
+    /// Returns whether all pixels that count at rest also count at a motion, without a test of each pixel.
     pub fn counts_all(&self, arm: &ModelArm, motion: Motion) -> bool {
         arm.mask_rest.is_empty() && self.reaches_all(arm, motion)
     }
 
-    /// Returns which of the pixels that are on count at a motion: those that the template makes whole and no mask of
-    /// the star's frame covers (pixels).
+    /// Returns which of the pixels that count at rest also count at a motion (pixels): those that the template covers,
+    /// outside the masks of the star's frame.
     pub fn counted(&self, arm: &ModelArm, motion: Motion) -> Vec<bool> {
         let reached = self.reached(arm, motion).into_iter().enumerate();
         reached.map(|(j, is_reached)| is_reached && !self.is_masked(arm, motion, j)).collect()
     }
 }
 
-/// Numbers of an arm's pixels, once those are left out that do not count at a motion.
+/// Numbers of an arm's pixels that count, and that the template does not cover, at a motion.
 pub(super) struct Reached {
-    /// Pixels that the model uses; the spectrum may mask some.
+    /// Number of pixels that the model uses; the spectrum may mask some of them.
     pub in_range: usize,
-    /// Pixels with weight that are left out because the template does not make them whole.
+    /// Number of pixels with weight that are left out because the template does not cover them.
     pub unreached: usize,
 }
 
 impl Reached {
-    /// Sets the `ivar` of pixels to 0 that the arm's template does not make whole at a motion, or that a mask of the
-    /// star's frame covers.
+    /// Sets the `ivar` of a pixel to 0 if the arm's template does not cover it at a motion, or if it lies in a mask of
+    /// the star's frame.
     pub fn new(arm: &ModelArm, sampling: &Sampling, motion: Option<Motion>, ivar: &mut [f64]) -> Reached {
-        let all = Reached { in_range: sampling.used, unreached: 0 };
-        let Some(motion) = motion.filter(|motion| !sampling.counts_all(arm, *motion)) else { return all };
+        let all_counted = Reached { in_range: sampling.used, unreached: 0 };
+        let Some(motion) = motion.filter(|motion| !sampling.counts_all(arm, *motion)) else { return all_counted };
         let counted = sampling.counted(arm, motion);
         let mut unreached = 0;
         for (j, w) in ivar.iter_mut().enumerate().filter(|(j, w)| !counted[*j] && **w > 0.0) {

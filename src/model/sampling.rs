@@ -35,7 +35,8 @@ pub struct Sampling {
     pub index: Vec<i32>,
     /// (padded)
     pub fraction: Arc<Vec<f32>>,
-    /// (2, padded) Distances of edges from their pixels' centres, in template pixels; empty unless pixels integrate.
+    /// (2, padded) Distances from the pixels' centres to their edges, in template pixels; empty unless pixels
+    /// integrate.
     pub edges: Arc<Vec<f32>>,
     /// (pixels) Those that count: inside the window, read, inside the arm's range, outside masked intervals, and not
     /// within reach (by the spectra's resolution) of a pixel that the template does not reach.
@@ -49,9 +50,9 @@ pub struct Sampling {
     /// Å: where the continuum's variable is −1 and 1.
     pub(super) ends: (f64, f64),
     pub used: usize,
-    /// Pixels to either side whose light the spectra's resolution matrices carry to a pixel.
+    /// Number of pixels to either side from which the spectra's resolution matrices carry light to a pixel.
     pub(super) resolution_half: usize,
-    /// Least distances of the pixels that count to the template's ends.
+    /// Smallest distances from the pixels that count to the template's ends.
     pub(super) clearance: Clearance,
     /// The pixels are the template's own.
     pub is_template: bool,

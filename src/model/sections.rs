@@ -15,8 +15,8 @@ use crate::error::Result;
 use crate::recording::LIGHT;
 use crate::solver::{MOST_STARTS, Solver};
 
-/// Robust losses with their usual numbers. Huber's and Cauchy's cost 5 % of the information of normal residuals (Huber
-/// 1981; Holland & Welsch 1977).
+/// Robust losses with their default numbers. Huber's and Cauchy's lose 5 % of the information of normal residuals
+/// (Huber 1981; Holland & Welsch 1977).
 const LOSSES: &[(&str, Estimator)] =
     &[("huber", Estimator::Huber(1.345)), ("student", Estimator::Student(4.0)), ("cauchy", Estimator::Cauchy(2.385))];
 
@@ -227,7 +227,7 @@ pub(super) fn spectra(section: &Section<'_>) -> Result<SpectraSettings> {
     Ok(SpectraSettings { mask, mask_rest, error_floor, nonfinite: nonfinite.unwrap_or_default(), loss: loss(section)? })
 }
 
-/// Reads the `loss` of the spectra: the name of a robust loss, or a table with its kind and its number.
+/// Reads the `loss` of the spectra: the name of a robust loss, or a table with its kind and number.
 fn loss(spectra: &Section<'_>) -> Result<Estimator> {
     if !spectra.is_table("loss") {
         return Ok(spectra.choice("loss", LOSSES)?.unwrap_or_default());

@@ -31,8 +31,8 @@ fn spread_at(arm: &ModelArm, pixel: usize) -> f64 {
     }
 }
 
-/// Returns how many template pixels to either side an arm's Gaussian line spread reaches in a segment. The shortest
-/// wavelengths have the widest kernel.
+/// Returns the reach of an arm's Gaussian line spread to either side in a segment, in template pixels. It is that of
+/// the shortest wavelength, which has the widest kernel.
 pub fn half_width(arm: &ModelArm, segment: &GridSegment) -> f64 {
     (REACH * spread_at(arm, segment.start) / segment.step).ceil()
 }

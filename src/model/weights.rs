@@ -10,7 +10,7 @@ use super::sampling::Sampling;
 use super::{Cause, Fault, ModelArm, NonFinite, SpectralModel};
 
 /// Returns the inverse variance of each pixel, with the error floor applied; 0 for pixels that are masked, not used,
-/// marked as bad by a huge error, or, where the settings allow it, not finite.
+/// marked as bad by a huge error, or (if the settings allow it) not finite.
 pub fn weights(
     model: &SpectralModel,
     arm: &ModelArm,
@@ -41,46 +41,48 @@ pub fn weights(
 const WIDEST_USUAL: f64 = 1e8;
 /// An ivar below this share of a good pixel's says nothing: a million such pixels weigh no more than 10⁻⁸ of it.
 const NO_INFORMATION: f64 = 1e-14;
-/// The ivar of an error of 10⁹ (and its rounding to f32): surveys mark bad pixels with powers of ten from that on, in
-/// any unit of the flux …
+/// The ivar of an error of 10⁹ (and its rounding to f32). Surveys mark bad pixels with powers of ten of at least that,
+/// in any unit of the flux …
 const MARK: f64 = 1.000_001e-18;
 /// Largest difference between the logarithm of an error and that of a mark.
 const ROUNDING_OF_MARKS: f64 = 1e-6;
 /// … unless the errors of good pixels are within a factor of 10⁴ of it.
 const MARK_STANDS_OUT: f64 = 1e-8;
-/// An ivar above this many times the median of its arm's is no measurement, unless the signal-to-noise ratio is.
+/// An ivar above this many times the median of its arm is no measurement, unless its signal-to-noise ratio is
+/// plausible.
 const LARGEST_IVAR: f64 = 1e12;
-/// Largest signal-to-noise ratio of a measured pixel. Not far above it rounding to f32 would decide the fit.
+/// Largest signal-to-noise ratio of a measured pixel. Not far above it, rounding to f32 would decide the fit.
 const LARGEST_SN: f64 = 1e5;
 
-/// Returns whether the positive values reach so far that they need a closer look.
+/// Returns whether the range of the positive values is so wide that they need a closer look.
 fn is_wide(ivar: &[f64]) -> bool {
     let (smallest, largest) = range(ivar);
     largest > WIDEST_USUAL * smallest
 }
 
-/// Returns the ivar up to which a pixel is left out, if good pixels have an ivar of `good`.
+/// Returns the ivar up to which a pixel may be marked as bad, if good pixels have an ivar of `good`.
 fn marked_up_to(good: f64) -> f64 {
     (NO_INFORMATION * good).max(MARK.min(MARK_STANDS_OUT * good))
 }
 
-/// Returns whether an ivar is that of an error of a power of ten.
+/// Returns whether the error of this ivar is a power of ten.
 fn is_mark(ivar: f64) -> bool {
     let exponent = -0.5 * ivar.log10();
     (exponent - exponent.round()).abs() < ROUNDING_OF_MARKS
 }
 
-/// Sets the ivar of pixels to 0 whose errors are so large that they mark bad pixels, however many these are.
+/// Sets the ivar to 0 of all pixels whose errors are so large that they mark bad pixels, however many these are.
 ///
-/// Good pixels are those that stand out above the others, and the median of their ivar is compared with. If their
-/// signal-to-noise ratio is that of no measurement, they are the ones that are wrong: [`check_range`] judges them, and
-/// the others are looked at alone.
+/// Good pixels are those whose ivar stands out above the others; marks are found by the median of their ivar. If their
+/// signal-to-noise ratio cannot be measured, they are the wrong ones: they are left to [`check_range`], and the search
+/// goes on among the others.
 fn leave_out_marked(flux: &[f64], ivar: &mut [f64]) {
     let mut highest = f64::INFINITY;
+    // each round sets aside the pixels above `limit`, unless they are good ones
     loop {
         let remaining = || ivar.iter().copied().filter(|w| *w > 0.0 && *w <= highest);
-        let above = marked_up_to(remaining().fold(0.0, f64::max));
-        let Some(good) = median(remaining().filter(|w| *w > above)) else { return };
+        let limit_of_largest = marked_up_to(remaining().fold(0.0, f64::max));
+        let Some(good) = median(remaining().filter(|w| *w > limit_of_largest)) else { return };
         let limit = marked_up_to(good);
         if are_measured(flux, ivar, limit..highest) {
             let is_marked = |w: f64| w <= limit && (w <= NO_INFORMATION * good || is_mark(w));
@@ -91,19 +93,19 @@ fn leave_out_marked(flux: &[f64], ivar: &mut [f64]) {
     }
 }
 
-/// Returns whether pixels with an ivar in `range` (without its start, with its end) can be measurements beside those
-/// below: their median signal-to-noise ratio is not below that of these, and not above any instrument's.
+/// Returns whether pixels with an ivar in `range` (start excluded, end included) can be measurements. Their median
+/// signal-to-noise ratio is then not below that of pixels of lower ivar, and not above that of any instrument.
 fn are_measured(flux: &[f64], ivar: &[f64], range: Range<f64>) -> bool {
-    let ratio = |is_of: &dyn Fn(f64) -> bool| {
-        let pixels = ivar.iter().zip(flux).filter(|(w, _)| **w > 0.0 && is_of(**w));
+    let median_ratio = |is_chosen: &dyn Fn(f64) -> bool| {
+        let pixels = ivar.iter().zip(flux).filter(|(w, _)| **w > 0.0 && is_chosen(**w));
         median(pixels.map(|(w, y)| y.abs() * w.sqrt()).filter(|ratio| ratio.is_finite())).unwrap_or(0.0)
     };
-    let (own, below) = (ratio(&|w| w > range.start && w <= range.end), ratio(&|w| w <= range.start));
-    (below..=LARGEST_SN).contains(&own)
+    let inside = median_ratio(&|w| w > range.start && w <= range.end);
+    let below = median_ratio(&|w| w <= range.start);
+    (below..=LARGEST_SN).contains(&inside)
 }
 
-/// Fails if a pixel's inverse variance is over 10¹² times the median, and its signal-to-noise ratio that of no
-/// measurement.
+/// Fails if a pixel's inverse variance is over 10¹² times the median and its signal-to-noise ratio cannot be measured.
 fn check_range(arm: &ModelArm, flux: &[f64], ivar: &[f64]) -> Result<(), Fault> {
     let Some(median) = median(ivar.iter().copied().filter(|w| *w > 0.0)) else { return Ok(()) };
     let limit = LARGEST_IVAR * median;
@@ -112,18 +114,18 @@ fn check_range(arm: &ModelArm, flux: &[f64], ivar: &[f64]) -> Result<(), Fault> 
         return Ok(());
     }
     let detail = format!(
-        "{}pixel {j}: ivar {:e} is more than {LARGEST_IVAR:e} times the median, {median:e}, and no measurement",
+        "{}pixel {j}: ivar {:e} is more than {LARGEST_IVAR:e} times the median, {median:e}, and cannot be a measurement",
         place(arm),
         ivar[j]
     );
     Err(Fault { cause: Cause::BadWeight, detail })
 }
 
-/// Returns the median of some numbers, the upper one of two; `None` if there are none.
+/// Returns the median, the upper one of an even number; `None` of no numbers.
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut all: Vec<f64> = values.collect();
-    let middle = all.len() / 2;
-    (!all.is_empty()).then(|| *all.select_nth_unstable_by(middle, f64::total_cmp).1)
+    let mut values: Vec<f64> = values.collect();
+    let middle = values.len() / 2;
+    (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
 /// Computes the weights of a spectrum by loops without branches; `None` if a pixel is bad, as in few spectra.
@@ -152,8 +154,8 @@ impl NullaryFnOnce for Plain<'_> {
     }
 }
 
-/// Returns each pixel's inverse variance, 0 where it is not used; fails on a bad ivar, and counts or refuses pixels of
-/// which the flux or the ivar is not finite.
+/// Returns each pixel's inverse variance, 0 where it is not used; fails on a bad ivar, and counts or refuses pixels
+/// whose flux or ivar is not finite.
 fn sifted_weights(
     model: &SpectralModel,
     arm: &ModelArm,
@@ -164,7 +166,7 @@ fn sifted_weights(
     let fault =
         |cause, j: usize, what: String| Err(Fault { cause, detail: format!("{}pixel {j}: {what}", place(arm)) });
     let masks_nonfinite = model.spectra.nonfinite == NonFinite::Mask;
-    // 1. Weights. Only a masked pixel may have one that is none.
+    // 1. Take over the weights. Only a masked pixel may have an invalid one.
     let mut ivar = vec![0.0; sampling.pixels];
     for (j, target) in ivar.iter_mut().enumerate() {
         let w = raw.ivar[j];
@@ -180,7 +182,7 @@ fn sifted_weights(
         }
         *target = if sampling.on[j] { w } else { 0.0 };
     }
-    // 2. Flux, of the pixels that count.
+    // 2. Check the flux of the pixels that count.
     if is_wide(&ivar) {
         leave_out_marked(&raw.flux, &mut ivar);
     }
@@ -190,9 +192,9 @@ fn sifted_weights(
     }
 }
 
-/// Describes an ivar that is negative or not finite, with the sigma that it may come from, and the way out.
+/// Describes an ivar that is negative or not finite, with the sigma that it may come from, and a remedy.
 fn bad_ivar(ivar: f64) -> String {
-    // files may give the one or the other; an f32 has the digits that two roundings leave
+    // a file may give either of them; an f32 has the digits that two roundings leave
     let sigma = (ivar.signum() * ivar.abs().sqrt().recip()) as f32;
     let hint = match ivar {
         f64::INFINITY => {

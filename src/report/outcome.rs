@@ -61,8 +61,8 @@ pub fn statuses(kept: &Collector) -> String {
     bars.collect()
 }
 
-/// Returns HTML bars of how many rows have each flag, a line of text of how often each parameter ended at a bound, and
-/// what frequent flags usually mean.
+/// Returns HTML bars of the number of rows with each flag. Lines of text below have the number of rows in which each
+/// parameter ended at a bound, and advice on frequent flags.
 pub fn flags(kept: &Collector) -> String {
     let mut out = String::new();
     for (flag, n) in Flags::DESCRIPTIONS.iter().zip(kept.flags.by_flag()).filter(|(_, n)| **n > 0) {

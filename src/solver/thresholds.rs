@@ -26,14 +26,15 @@ pub const fn largest_cost(caps_cost: bool) -> f64 {
     if caps_cost { LARGE_COST } else { f64::INFINITY }
 }
 
-/// Square of the distance from the minimum, in errors, at which a fit may end, as a multiple of `ftol` and of what a
-/// higher cost counts as: (0.01)² with 10⁻⁹ and 10⁴. Where that cost is infinite, its unit need not be the noise, and
-/// there is no such distance. Two reductions mostly tell too fast an approach; half of 0.02 keeps fits within that.
+/// Square of the largest distance from the minimum at which a fit may end, in errors, over `ftol` and [`largest_cost`]:
+/// (0.01)² with 10⁻⁹ and 10⁴. Where that cost is infinite, its unit need not be the noise, and there is no such limit.
+/// The ratio of two reductions mostly overestimates the convergence, so half of the 0.02 errors that we aim for keeps
+/// fits within them.
 const NEAR: f64 = 10.0;
-/// Smallest `ftol` that it is a multiple of: rounding leaves steps that no fit can make good.
+/// Smallest `ftol` that this limit allows for. With a smaller one, the steps that rounding leaves would exceed it.
 const LEAST_NEAR: f64 = 1e-9;
 
-/// Returns the square of the distance from the minimum, in errors, at which a fit may end.
+/// Returns the square of the largest distance from the minimum at which a fit may end, in errors.
 pub fn near(ftol: f64, largest_cost: f64) -> f64 {
     NEAR * ftol.max(LEAST_NEAR) * largest_cost
 }

@@ -28,8 +28,8 @@ pub struct ArmCoverage {
     /// Pixels that a fit uses: those inside the model's wavelengths and the arm's `range`, and outside the masked
     /// intervals. The masks and weights of a spectrum may leave out more of them.
     pub used_pixels: usize,
-    /// Largest number of those that a fit may leave out, at the bounds of velocity and vsini, because the template ends
-    /// before all that makes them; the column `unreached` counts them. 0 where the model is wide enough.
+    /// Largest number of used pixels that a fit leaves out at the bounds of velocity and vsini, because the template
+    /// does not cover them; 0 if the model is wide enough. The column `unreached` counts them.
     pub most_unreached: usize,
 }
 
@@ -55,27 +55,27 @@ impl SpectralFitter {
         missing(&self.model, head).into_iter().map(note).collect()
     }
 
-    /// Returns a note on each arm whose pixels are so wide that a template's means over them differ from its values at
-    /// their centres, unless the model says which of both they are or the spectra have resolution matrices. The first
-    /// file with a grid for the arm decides. Where each spectrum has a grid of its own, that of the first one does,
-    /// which the head of a file lacks.
+    /// Returns a note for each arm whose pixels are so wide that a template's means over them differ from its values at
+    /// their centres. There is none if the model sets `pixels`, or if the spectra have resolution matrices. The
+    /// wavelengths are those of the first file with a grid for the arm. If each spectrum has a grid of its own, they
+    /// are those of the first spectrum, which the head of a file lacks.
     pub fn pixel_notes<'s>(&self, heads: impl IntoIterator<Item = &'s Spectra<'s>> + Clone) -> Vec<String> {
-        let is_open = |arm: &&ModelArm| arm.pixels.is_none() && arm.line_spread != LineSpread::File;
+        let is_undecided = |arm: &&ModelArm| arm.pixels.is_none() && arm.line_spread != LineSpread::File;
         let note = |arm: &ModelArm| {
-            let is_its = |data: &&ArmSpectra| data.name == arm.name || data.name.is_empty();
-            let mut arms = heads.clone().into_iter().flat_map(|head| &head.arms).filter(is_its);
+            let is_of_arm = |data: &&ArmSpectra| data.name == arm.name || data.name.is_empty();
+            let mut arms = heads.clone().into_iter().flat_map(|head| &head.arms).filter(is_of_arm);
             let has_grid = |data: &&ArmSpectra| matches!(data.wavelength, Wavelength::Shared(_)) || !data.is_empty();
             let grid = arms.find(|data| data.resolution.is_none() && data.pixels > 0 && has_grid(data))?.grid(0);
             let (width, difference) = difference_of_means(arm, &grid)?;
             let name = if arm.name.is_empty() { String::new() } else { format!("arm {}: ", arm.name) };
             Some(format!(
-                "{name}pixels are {width:.1} times as wide as the template's, whose means over them differ from its \
-                 values at their centres by {:.2} %: give the arm `pixels = \"integrate\"`, or \"sample\" if values \
-                 are meant",
+                "{name}pixels are {width:.1} times as wide as the template's. Its means over them differ from its \
+                 values at their centres by {:.2} %. Set `pixels = \"integrate\"` in the arm, or `pixels = \
+                 \"sample\"` if the data are values at the centres",
                 100.0 * difference
             ))
         };
-        self.model.arms.iter().filter(is_open).filter_map(note).collect()
+        self.model.arms.iter().filter(is_undecided).filter_map(note).collect()
     }
 
     /// Returns for each arm that the spectra have the wavelength ranges of data and model, and the used pixels, by the
@@ -124,8 +124,8 @@ fn arm_coverage(
     })
 }
 
-/// Returns the largest number of pixels of a grid that the arm's template does not make whole within the bounds of
-/// velocity and vsini.
+/// Returns the largest number of pixels of a grid that the arm's template does not cover at the bounds of velocity and
+/// vsini.
 fn most_unreached(model: &SpectralModel, arm: &ModelArm, sampling: &Sampling) -> usize {
     let reached = |motion: &Motion| sampling.reached(arm, *motion).iter().filter(|on| **on).count();
     Motion::extremes(model).iter().map(|motion| sampling.used - reached(motion)).max().unwrap_or(0)

@@ -1,9 +1,9 @@
 //! One run on one device: prepares batches of spectra, finds their starts, fits them, and makes their rows.
 
 mod groups;
-mod outgrown;
 mod pieces;
 mod populations;
+mod repeat;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ use crate::spectral::stream::stages::{Stage, Stages};
 use crate::spectral::stream::workers::Tally;
 use crate::spectral::{Solver, SpectralFitter};
 use groups::{Group, groups};
-use outgrown::{MOST_FITS, Outgrown};
 use pieces::Piece;
+use repeat::{MOST_FITS, RepeatedFit};
 
 /// The inputs that determine a sampling in one arm.
 struct GridKey {
@@ -174,8 +174,8 @@ impl<'a> Run<'a> {
         Ok(rows)
     }
 
-    /// Halves the starts in flight after a device ran out of memory at work; returns whether to fit the batch again.
-    /// Returns whether a batch of `spectra` spectra can be fitted again.
+    /// Halves the starts in flight after a device ran out of memory at work. Returns whether a batch of `spectra`
+    /// spectra can be fitted again.
     fn halve_capacity(&mut self, failure: &Error, spectra: usize) -> bool {
         let resident = self.resident.take_if(|_| matches!(failure, Error::OutOfMemory { .. }));
         let half = resident.and_then(|r| half(r.capacity, spectra, self.fitter.most_starts()));
@@ -236,8 +236,8 @@ impl<'a> Run<'a> {
         Ok(rows)
     }
 
-    /// Fits the prepared spectra of all pieces, again with other pixels where the templates do not reach those that
-    /// were fitted, and fills their rows. `counts` are the numbers of spectra of each piece.
+    /// Fits the prepared spectra of all pieces and fills their rows. Fits at whose end other pixels count are repeated.
+    /// `counts` are the numbers of spectra of each piece.
     fn fit_all(
         &mut self,
         pieces: &[Piece],
@@ -246,21 +246,23 @@ impl<'a> Run<'a> {
         rows: &mut [FitRow],
     ) -> Result<()> {
         let mut earlier_evaluations = vec![0; rows.len()];
-        let first = |piece: usize| counts[..piece].iter().sum::<usize>();
+        let first_of = |piece: usize| counts[..piece].iter().sum::<usize>();
         for fit in 1..=MOST_FITS {
+            // 1. Fit what is ready, group by group.
             let mut finished = rows.len() - ready.len();
-            let mut outgrown = Vec::new();
+            let mut repeats = Vec::new();
             for group in groups(pieces, counts, ready) {
                 let count = group.ready.len();
-                outgrown.append(&mut self.fit(group, rows, finished, fit)?);
+                repeats.append(&mut self.fit(group, rows, finished, fit)?);
                 finished += count;
             }
-            ready = Vec::with_capacity(outgrown.len());
-            for Outgrown { spectrum, motion, evaluations } in outgrown {
+            // 2. Prepare the spectra whose fits are repeated with the pixels of their next fit.
+            ready = Vec::with_capacity(repeats.len());
+            for RepeatedFit { spectrum, motion, evaluations } in repeats {
                 let place = spectrum.place;
                 earlier_evaluations[place] += evaluations;
-                let piece = (0..counts.len()).rfind(|piece| first(*piece) <= place).unwrap_or(0);
-                match pieces[piece].prepared_at(&self.fitter.model, place - first(piece), motion) {
+                let piece = (0..counts.len()).rfind(|piece| first_of(*piece) <= place).unwrap_or(0);
+                match pieces[piece].prepared_at(&self.fitter.model, place - first_of(piece), motion) {
                     Ok(prepared) => ready.push(ReadySpectrum { prepared: Arc::new(prepared), ..spectrum }),
                     Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
                     Err(fault) => refuse(&mut rows[place], fault),
@@ -278,14 +280,14 @@ impl<'a> Run<'a> {
     }
 
     /// Fits a group of spectra of one layout for the `fit`th time, and fills their rows. `finished` spectra of the
-    /// batch already have their rows. Returns those that are to be fitted again, whose rows are not filled.
+    /// batch already have their rows. Returns the fits that are to be repeated, whose rows are not filled.
     fn fit(
         &mut self,
         Group { layout, grids, ready }: Group,
         rows: &mut [FitRow],
         finished: usize,
         fit: usize,
-    ) -> Result<Vec<Outgrown>> {
+    ) -> Result<Vec<RepeatedFit>> {
         if ready.is_empty() {
             return Ok(Vec::new());
         }
@@ -299,29 +301,29 @@ impl<'a> Run<'a> {
             return Err(Error::OutOfMemory { device: self.device.name(), message });
         }
         let outcomes = self.time(Stage::Fit, |run| run.outcomes(grids, &ready, finished))?;
-        let may_fit_again = !self.is_cancelled();
-        let (mut outgrown, mut kept) = (Vec::new(), Vec::with_capacity(ready.len()));
+        let may_repeat = !self.is_cancelled();
+        let (mut repeats, mut finished_here) = (Vec::new(), Vec::with_capacity(ready.len()));
         self.time(Stage::Finish, |_| {
             let finish = fitter.finish();
-            for (one, own) in ready.into_iter().zip(&outcomes) {
-                let again = may_fit_again.then(|| Outgrown::new(&fitter.model, grids, &one, own, fit)).flatten();
-                if let Some(again) = again {
-                    outgrown.push(again);
+            for (spectrum, outcomes) in ready.into_iter().zip(&outcomes) {
+                let repeat = || RepeatedFit::new(&fitter.model, grids, &spectrum, outcomes, fit);
+                if let Some(repeat) = may_repeat.then(repeat).flatten() {
+                    repeats.push(repeat);
                     continue;
                 }
-                let row = &mut rows[one.place];
-                if own.is_empty() {
-                    let start = one.starts.first().map(|start| physical(&fitter.model, start));
+                let row = &mut rows[spectrum.place];
+                if outcomes.is_empty() {
+                    let start = spectrum.starts.first().map(|start| physical(&fitter.model, start));
                     place_at_start(&fitter.model, row, start.as_deref());
                 } else {
-                    finish.fill(row, own, &one);
+                    finish.fill(row, outcomes, &spectrum);
                 }
-                kept.push(one);
+                finished_here.push(spectrum);
             }
         });
         if fitter.scans_velocity() {
-            self.time(Stage::Posterior, |run| run.scan(grids, &kept, rows))?;
+            self.time(Stage::Posterior, |run| run.scan(grids, &finished_here, rows))?;
         }
-        Ok(outgrown)
+        Ok(repeats)
     }
 }

@@ -45,8 +45,8 @@ impl SpectralFitter {
         let grids = self.run()?.grids(&arms, spectra)?;
         let tables = Tables::new(model, spectra)?;
         let guess = self.first_guess()?;
-        // 1. The first guess, and the pixels that the templates make whole there.
-        let mut all = Vec::with_capacity(spectra.len());
+        // 1. Find the start of each spectrum, and the pixels that count there.
+        let mut ready = Vec::with_capacity(spectra.len());
         for (place, prepared) in prepare_all(model, &arms, &grids, spectra.len()).into_iter().enumerate() {
             let started = prepared.and_then(|prepared| {
                 let limits = tables.of(place)?;
@@ -55,20 +55,20 @@ impl SpectralFitter {
                 let (prepared, starts) = spectrum.starts(prepared)?;
                 Ok(ReadySpectrum { place, prepared: Arc::new(prepared), limits, starts, may_add_starts: false })
             });
-            all.push(started.map_err(|fault| strict(&blank(model, spectra, place), &fault))?);
+            ready.push(started.map_err(|fault| strict(&blank(model, spectra, place), &fault))?);
         }
-        // 2. Their problems.
-        let shape = layout_for(layout(model, &arms, &grids), all.iter().map(|one| &*one.prepared));
+        // 2. Make the tasks.
+        let shape = layout_for(layout(model, &arms, &grids), ready.iter().map(|spectrum| &*spectrum.prepared));
         let linearise = SpectralObjective::new(model, &shape, self.precision.of_results());
         let evaluate = SpectralObjective::evaluation(model, &shape, self.precision.of_results());
         let recordings = [Arc::new(linearise.record()), Arc::new(evaluate.record())];
         let tasks = SpectralTasks { fitter: self, grids, linearise, evaluate, recordings };
-        Ok(all.into_iter().map(|one| tasks.task(one)).collect())
+        Ok(ready.into_iter().map(|spectrum| tasks.task(spectrum)).collect())
     }
 }
 
 impl SpectralTasks<'_> {
-    /// Makes the task of one prepared spectrum, which begins at its start.
+    /// Makes the task of one prepared spectrum, at its start.
     fn task(&self, ready: ReadySpectrum) -> Task {
         let SpectralTasks { fitter, grids, .. } = self;
         let model = &fitter.model;

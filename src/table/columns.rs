@@ -179,9 +179,9 @@ fn continuum_terms(arm: &str) -> Column {
     Column::new(of_arm(CONTINUUM_TERMS, arm), Kind::Int64, "", meaning, get)
 }
 
-/// Returns the column that counts an arm's good pixels that its template does not reach.
+/// Returns the column that counts an arm's good pixels that its template does not cover.
 fn unreached(arm: &str) -> Column {
-    let meaning = "Good pixels left out: the template ends too near";
+    let meaning = "Good pixels left out: the template does not cover them";
     let get: Get = |row, a| integer(row.unreached.get(a).copied().unwrap_or(0));
     Column::new(of_arm(UNREACHED, arm), Kind::Int64, "", meaning, get)
 }
@@ -197,7 +197,7 @@ pub(super) fn arm_of<'n>(column: &str, name: &'n str) -> Option<&'n str> {
     if rest.is_empty() { Some("") } else { rest.strip_prefix('_') }
 }
 
-/// Columns that each arm has.
+/// Names of columns that each arm has, without the arm's name.
 pub(super) const CONTINUUM_TERMS: &str = "continuum_terms";
 pub(super) const UNREACHED: &str = "unreached";
 
@@ -206,7 +206,7 @@ pub(super) const DOWNWEIGHTED: &str = "downweighted";
 
 /// Returns the column with the share of pixels to which the model's robust loss gives little weight.
 fn downweighted() -> Column {
-    let meaning = "Share of pixels with less than half weight under the loss";
+    let meaning = "Share of pixels with less than half of the weight under the loss";
     Column::new(DOWNWEIGHTED, Kind::Float64, "", meaning, |row, _| Value::Float(row.downweighted.unwrap_or(f64::NAN)))
 }
 

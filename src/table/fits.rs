@@ -1,7 +1,7 @@
 //! The result table as FITS: HDU 1 `RESULTS` with the columns of `columns.rs`, HDU 2 `METADATA` with the metadata.
 //!
-//! Text in FITS is printable ASCII, and spaces at its end mean nothing. [`escape`] writes any text so that [`unescape`]
-//! gives it back.
+//! Text in FITS is printable ASCII, and trailing spaces are not significant. [`escape`] writes any text so that
+//! [`unescape`] restores it.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -27,10 +27,10 @@ pub(super) struct FitsTable {
 impl FitsTable {
     /// Begins a FITS result table with these columns; `file` stays empty until `finish`.
     pub fn new(path: &Path, file: File, columns: &[Column], metadata: &Metadata) -> Result<FitsTable> {
-        let one = |c: &Column| {
+        let column = |c: &Column| {
             FitsColumn::new(&escape(&c.name), &escape(spelled(&c.unit)), &like(c.kind)).comment(&c.meaning)
         };
-        let all = columns.iter().map(one);
+        let all = columns.iter().map(column);
         let table = TableUnit::new(path, "RESULTS", all.collect())?;
         Ok(FitsTable { file, table, metadata: metadata.table_entries() })
     }
@@ -69,8 +69,8 @@ pub(super) fn metadata_unit(path: &Path, entries: &[Entry]) -> Result<TableUnit>
     Ok(table)
 }
 
-/// Writes a text in printable ASCII: a backslash as `\\`, any other character as its Rust escape, such as `\t` or
-/// `\u{3b2}`, and so a space at the end.
+/// Writes a text in printable ASCII. A backslash becomes `\\`, any other character that is not printable ASCII, and a
+/// space at the end, its Rust escape, such as `\t` or `\u{3b2}`.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let (body, last) = text.strip_suffix(' ').map_or((text, ""), |body| (body, r"\u{20}"));
@@ -83,7 +83,7 @@ pub(super) fn escape(text: &str) -> String {
     out + last
 }
 
-/// Reads what [`escape`] wrote. A backslash that begins no escape stays as it is.
+/// Reads a text that [`escape`] wrote. A backslash that begins no escape is kept.
 pub(super) fn unescape(text: &str) -> String {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some((before, after)) = rest.split_once('\\') {
@@ -95,7 +95,8 @@ pub(super) fn unescape(text: &str) -> String {
     out + rest
 }
 
-/// Reads the escape whose backslash has been read: the character and the bytes that it takes; `None` if it is none.
+/// Reads an escape after its backslash. Returns the character and the number of bytes read; `None` if it is not an
+/// escape.
 fn unescape_one(text: &str) -> Option<(char, usize)> {
     let hex = || {
         let (digits, _) = text.strip_prefix("u{")?.split_once('}')?;

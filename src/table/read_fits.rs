@@ -23,7 +23,7 @@ pub(super) struct FitsSource {
     columns: Vec<Column>,
     metadata: Vec<Entry>,
     notes: Vec<String>,
-    /// popfit wrote the table, and its texts have escapes.
+    /// popfit wrote the table, so its texts have escapes.
     is_own: bool,
     rows: usize,
     next: usize,

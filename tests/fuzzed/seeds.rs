@@ -201,8 +201,7 @@ fn desi() -> Vec<u8> {
     .concat()
 }
 
-/// A DESI file whose mask is an image compressed by tiles, in Rice's code: a first pixel, and one block without
-/// differences.
+/// A DESI file whose mask is compressed by tiles in Rice's code: a first pixel, and one block without differences.
 fn desi_tiles() -> Vec<u8> {
     let cards = "XTENSION= 'BINTABLE'\nBITPIX  = 8\nNAXIS   = 2\nNAXIS1  = 8\nNAXIS2  = 2\nPCOUNT  = 5\nGCOUNT  = 1\nTFIELDS = 1\n\
         TTYPE1  = 'COMPRESSED_DATA'\nTFORM1  = '1PB(5)'\nZIMAGE  = T\nZBITPIX = 32\nZNAXIS  = 2\nZNAXIS1 = 3\nZNAXIS2 = 2\n\
@@ -214,14 +213,14 @@ fn desi_tiles() -> Vec<u8> {
     [&whole[..at], &mask].concat()
 }
 
-/// Low resolution of LAMOST to DR7: an image of five rows.
+/// LAMOST's low resolution up to DR7: an image of five rows.
 fn lamost() -> Vec<u8> {
     let cards = "SIMPLE  = T\nBITPIX  = -32\nNAXIS   = 2\nNAXIS1  = 2\nNAXIS2  = 5\nCOEFF0  = 3.6\nCOEFF1  = 0.0001\nOBSID   = 7";
     let rows = [1.0, 2.0, 1.0, 1.0, 3981.0717, 3981.9885, 0.0, 1.0, 0.0, 1.0f32];
     unit(cards, 40, &rows.map(f32::to_be_bytes).concat())
 }
 
-/// Medium resolution of LAMOST: two tables, of one row of arrays and of a row per pixel.
+/// LAMOST's medium resolution: a table with one row of arrays, and one with a row per pixel.
 fn lamost_arms() -> Vec<u8> {
     let row = [1.0, 1.0, 2.0, 2.0, 5000.0, 5001.0f32].map(f32::to_be_bytes).concat();
     let arrays = [("FLUX", "2E", 8), ("IVAR", "2E", 8), ("WAVELENGTH", "2E", 8)];

@@ -1,4 +1,4 @@
-//! Pixels that files mark as bad otherwise than by a mask: NaN in flux and error, errors of zero, and huge errors.
+//! Pixels that files mark as bad without a mask: by NaN in flux or error, errors of zero, or huge errors.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use popfit_testing::fits::{devices, fitter, open_bytes, same_bits, synb_spectra}
 use popfit_testing::fits_bytes::{FitsBytes, f64s as f64s_of_fits};
 use popfit_testing::{f64s, npz, tiny};
 
-/// Some spectra of synb, no pixel masked.
+/// Returns three spectra of synb without masks.
 fn good() -> Spectra<'static> {
     let mut spectra = synb_spectra().slice(0..3);
     spectra.arms[0].mask = Cow::default();
@@ -20,12 +20,12 @@ fn model(settings: SpectraSettings) -> SpectralModel {
     builder.spectra(settings).build().unwrap()
 }
 
-/// What is done to the flux and ivar of one pixel.
+/// A change of the flux and ivar of one pixel.
 type Spoil = fn(&mut f64, &mut f64);
-/// Says which pixels are bad.
+/// A choice of the pixels that are bad.
 type Choose = fn(usize) -> bool;
 
-/// A copy in which the second spectrum's bad pixels are spoiled.
+/// Returns a copy in which the bad pixels of the second spectrum are spoiled.
 fn spoiled(good: &Spectra, is_bad: impl Fn(usize) -> bool, spoil: impl Fn(&mut f64, &mut f64)) -> Spectra<'static> {
     let mut out = good.clone().into_owned();
     let arm = &mut out.arms[0];
@@ -35,7 +35,7 @@ fn spoiled(good: &Spectra, is_bad: impl Fn(usize) -> bool, spoil: impl Fn(&mut f
     out
 }
 
-/// The second row of a fit.
+/// Returns the second row of a fit.
 fn second(settings: &SpectraSettings, spectra: &Spectra, device: &Device) -> FitRow {
     fitter(model(settings.clone()), device).fit(spectra).unwrap().row(1).to_row()
 }
@@ -63,7 +63,7 @@ fn pixels_that_are_not_finite_are_masked_on_request() {
             assert_eq!(second(&SpectraSettings::default(), &bad, &device).status_text, "bad_weight", "{name}");
         }
     }
-    // a negative error beside a sound flux is no mark of any kind
+    // a negative error with a finite flux is a fault, not a mark
     let negative = spoiled(&good, |j| j == 7, |_, w| *w = -1.0);
     assert_eq!(second(&mask, &negative, &Device::cpu()).status_text, "bad_weight");
     let all = spoiled(&good, |_| true, |_, w| *w = f64::INFINITY);
@@ -71,7 +71,7 @@ fn pixels_that_are_not_finite_are_masked_on_request() {
     assert!(none.status_text == "no_data" && none.message.contains("not finite"), "{}", none.message);
 }
 
-/// The same spectra through files: sigma in NPZ, ivar in FITS of DESI's layout.
+/// Files pass such pixels on: sigma in NPZ, ivar in FITS of DESI's layout.
 #[test]
 fn files_give_such_pixels_as_they_are() {
     let emulator = tiny::linear(&["a", "b"], tiny::wave);
@@ -107,8 +107,8 @@ fn files_give_such_pixels_as_they_are() {
     }
 }
 
-/// Errors of 10⁹ and 10¹⁰ mark bad pixels, whatever their share, their flux and the flux' unit: the row has the bits of
-/// a mask.
+/// Errors of 10⁹ and 10¹⁰ mark bad pixels, whatever their share, their flux and its unit: the row has the same bits as
+/// with a mask.
 #[test]
 fn huge_errors_are_a_mask() {
     let is_bad: [(&str, Choose); 5] = [
@@ -140,9 +140,9 @@ fn huge_errors_are_a_mask() {
     }
 }
 
-/// What stands out because it is wrong is still blamed, beside marks as well, and so where its flux is zero.
+/// Absurdly large weights are refused, also beside marks, and also if their flux is zero.
 #[test]
-fn absurd_weights_are_blamed_and_not_the_others() {
+fn absurd_weights_are_refused_and_not_the_others() {
     let good = good();
     let marks = |j: usize, w: &mut f64| *w = if j % 5 < 3 && j != 1000 { 1e-20 } else { *w };
     for (count, flux, factor) in [(1, None, 1e30), (60, None, 1e15), (60, Some(0.0), 1e15), (1, Some(0.0), 1e13)] {
@@ -168,7 +168,7 @@ fn absurd_weights_are_blamed_and_not_the_others() {
     }
 }
 
-/// Weights that f32 cannot hold are told as such.
+/// Messages name weights that f32 cannot hold.
 #[test]
 fn weights_beyond_single_precision_are_explained() {
     let good = good();

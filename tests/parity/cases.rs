@@ -39,7 +39,7 @@ pub struct Model {
     /// The output layer's product is one of f16 numbers.
     pub halves: bool,
     pub linear: bool,
-    /// Pixels are means of the template, not values.
+    /// Pixels are means of the template instead of values.
     pub integrate: bool,
     pub velocity_fixed: bool,
     pub custom: bool,
@@ -59,7 +59,7 @@ pub struct Model {
     pub priors: bool,
     /// Continuum terms.
     pub terms: usize,
-    /// A robust loss of spectra, whose outliers are cleaned away where the continuum sets out.
+    /// A robust loss of spectra. The continuum's first coefficients are those of data without outliers.
     pub loss: Option<Estimator>,
     /// The first spectrum has no weight at all.
     pub masked: bool,

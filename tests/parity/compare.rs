@@ -32,7 +32,7 @@ pub fn compare_sums(what: &str, cpu: &[Outcome], gpu: &[Outcome], tolerance: f64
         let (terms, found) = ([c.chi2, c.penalty], [g.chi2, g.penalty]);
         compare(&format!("{what}: chi2, penalty"), &terms, &found, (2, 0.0), tolerance)?;
         compare(&format!("{what}: ln det"), &[c.ln_det, 10.0], &[g.ln_det, 10.0], (2, 0.0), tolerance)?;
-        // a single pixel may lie on the border of those that are downweighted
+        // a pixel may lie at the limit of downweighting
         let of_loss = |o: &Outcome| [o.loss.curvature, o.loss.scatter];
         compare(&format!("{what}: loss"), &of_loss(c), &of_loss(g), (2, 0.0), tolerance)?;
         let few = |o: &Outcome| [o.loss.downweighted];

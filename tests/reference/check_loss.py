@@ -6,9 +6,10 @@ usage: check_loss.py POPFIT [NETWORK ...] [--count N] [--seed S] [--hit SHARE] [
 Cosmic rays take runs of three pixels, each 20 to 500 standard errors high. For hit spectra each loss prints mean and
 standard deviation of the pulls (fit - truth) / error of all parameters, the largest one, the share of downweighted
 pixels and the flags. For clean ones it prints the mean difference from the fit by least squares in its errors, the
-scatter about the truth relative to it, beside what the efficiency of the loss foretells, and the processor time
-relative to it. Rows with a flag AT_BOUND or NO_ROTATION, which lack an error, or OUTSIDE_HULL, spectra of S/N below 30, and every other one, whose
-continuum is not in the span of the terms, are left out, and so are those of which clean data have a high χ².
+scatter about the truth relative to it (beside the prediction from the efficiency of the loss), and the processor time
+relative to it. Left out are rows with the flags AT_BOUND or NO_ROTATION, which lack an error, or OUTSIDE_HULL; spectra
+of S/N below 30; every other spectrum, whose continuum is not in the span of the terms; and spectra whose clean data
+have a high χ².
 """
 import argparse, os, resource, subprocess, tempfile
 import numpy as np

@@ -148,10 +148,10 @@ def determined_directions(basis, weight):
 
 
 def reached(emulator, wavelength, velocity, vsini=0.0):
-    """the pixels that the template makes whole: their Doppler-shifted places plus and minus vsini lie inside one piece of it, a
+    """the pixels that the template covers: their Doppler-shifted places plus and minus vsini lie inside one piece of it, a
     pixel from its ends, where the spline bends, and one more with rotation.
 
-    Beyond the ends nobody knows the star: a template that counts as zero there makes a cliff that only vsini = 0 removes.
+    Beyond the ends the spectrum is unknown. A template that is zero there has a cliff that only vsini = 0 removes.
     """
     beta = velocity / C
     rest, half = np.log(wavelength * np.sqrt((1 - beta) / (1 + beta))), vsini / C + emulator.dlog * (1 + (vsini > 0))
@@ -160,7 +160,7 @@ def reached(emulator, wavelength, velocity, vsini=0.0):
 
 
 class Problem:
-    """one spectrum: unmasked pixels only; with `reach` = (velocity, vsini) those alone that the template makes whole at it"""
+    """one spectrum: unmasked pixels only; with `reach` = (velocity, vsini) only those that the template covers there"""
 
     def __init__(self, emulator, wavelength, flux, ivar, mask, rotation=False, velocity_range=1000.0, max_vsini=500.0, basis=rbf_basis, terms=10, reach=None):
         good = ~mask & (ivar > 0)

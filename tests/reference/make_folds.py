@@ -1,10 +1,10 @@
 """Makes folds.json and seeds.json, which tests/spectra/minima.rs reads, from folds.npz and seeds.npz: python3 make_folds.py
 
-folds.npz holds five spectra of the demo's network, with their true velocities (TV) and labels (TTEFF ...). They are those of 60,000
-that ended at the wrong side of a fold before minima were checked for one. seeds.npz holds six more, the first of which ended 88
-above its minimum with the program's default seed, and the others 84 to 14,761 above with --seed 5, before templates at the edges
-of the labels' box were in the library and fits of four rounds were checked for folds. The JSON files have the lowest objective
-that the reference reaches from the truth and from eight other gravities.
+folds.npz holds five spectra of the demo's network, with their true velocities (TV) and labels (TTEFF ...). Of 60,000 spectra, these
+ended on the wrong side of a fold before minima were checked for one. seeds.npz holds six more. The first ended 88 above its minimum
+with the default seed, and the others 84 to 14,761 above with --seed 5, before the library had templates at the edges of the labels'
+box and fits of four rounds were checked for folds. The JSON files have the lowest objective that the reference reaches from the
+truth and from eight other gravities.
 """
 import os
 import numpy as np

@@ -1,5 +1,5 @@
-//! Networks that end inside the data: what their templates do not reach does not count, and all else is right.
-//! `tests/reference/check_ends.py` draws thousands of such stars.
+//! Networks that end inside the data: pixels that their templates do not cover do not count, and the fits of all others
+//! are right. `tests/reference/check_ends.py` draws thousands of such stars.
 
 use std::path::PathBuf;
 
@@ -28,8 +28,8 @@ fn pulls(table: &FitTable, file: &str, name: &str) -> Vec<f64> {
     pulls.map(|pull| if pull.is_nan() { 0.0 } else { pull }).collect()
 }
 
-/// Checks that these parameters of all spectra of a file are at most `most` errors off.
-fn check(model: &SpectralModel, file: &str, names: &[&str], most: f64) -> FitTable {
+/// Checks that these parameters are less than `limit` errors off in all spectra of a file.
+fn check(model: &SpectralModel, file: &str, names: &[&str], limit: f64) -> FitTable {
     let spectra = Spectra::open(path(file)).unwrap();
     let mut last = None;
     for device in devices() {
@@ -38,15 +38,15 @@ fn check(model: &SpectralModel, file: &str, names: &[&str], most: f64) -> FitTab
         assert!(table.rows().all(|row| row.unreached()[0] > 0), "{}", device.name());
         for name in names {
             let pulls = pulls(&table, file, name);
-            let largest = pulls.iter().copied().fold(0.0, |most: f64, pull| most.max(pull.abs()));
-            assert!(largest < most, "{}, {name}: {pulls:.1?}", device.name());
+            let largest = pulls.iter().copied().fold(0.0, |largest: f64, pull| largest.max(pull.abs()));
+            assert!(largest < limit, "{}, {name}: {pulls:.1?}", device.name());
         }
         last = Some(table);
     }
     last.unwrap()
 }
 
-/// With templates that count as zero beyond their ends, all 16 stars of 20 to 80 km/s end below 3 km/s.
+/// With templates that are zero beyond their ends, all 16 stars of 20 to 80 km/s ended below 3 km/s.
 #[test]
 fn vsini_is_right_on_the_networks_own_grid() {
     let emulator = Emulator::open(path("network.safetensors")).unwrap();
@@ -56,8 +56,8 @@ fn vsini_is_right_on_the_networks_own_grid() {
     assert!(table.rows().filter(|row| row.flags().intersects(APART)).count() <= 2);
 }
 
-/// Strong lines stand right behind both ends of the network. Compared with its end values, they moved velocities by up
-/// to 23 errors and labels by 41. The first guess does not look at them either: it took them for missing lines.
+/// Strong lines lie just beyond both ends of the network. Compared with its end values, they moved velocities by up to
+/// 23 errors and labels by up to 41. The first guess must not use them either: it took them for missing lines.
 #[test]
 fn strong_lines_beyond_the_ends_move_nothing() {
     let model = SpectralModel::builder().arm("b", cut_emulator(&[(4345.0, 4858.0)])).velocity(-1000.0..=1000.0);
@@ -66,14 +66,14 @@ fn strong_lines_beyond_the_ends_move_nothing() {
 }
 
 #[test]
-fn each_piece_of_a_network_ends_for_itself() {
+fn each_piece_of_a_network_has_its_own_ends() {
     let model = SpectralModel::builder().arm("b", cut_emulator(&THREE)).velocity(-600.0..=600.0).vsini(0.0..=200.0);
     let model = model.continuum(Continuum::chebyshev(4)).build().unwrap();
     check(&model, "three.npz", &["velocity", "vsini", "teff", "logg", "feh", "alpha"], 4.5);
 }
 
-/// Hot stars whose Balmer lines stand at the ends of the pieces, so that the continuum takes up their wings. The first
-/// guess was up to 250 km/s off, or had too few starts, and gravities were up to 80 errors wrong.
+/// Hot stars whose Balmer lines lie at the ends of the pieces, so that the continuum absorbs their wings. The first
+/// guess was off by up to 250 km/s, or had too few starts, and gravities were off by up to 80 errors.
 #[test]
 fn lines_at_the_ends_mislead_no_first_guess() {
     for (file, pieces) in [("one.npz", &[(4345.0, 4858.0)][..]), ("two.npz", &[(4100.0, 4345.0), (4380.0, 4858.0)])] {
@@ -83,9 +83,9 @@ fn lines_at_the_ends_mislead_no_first_guess() {
     }
 }
 
-/// The pixels of a fit are those of its end, wherever it began: a fit whose start is far off is made again.
+/// The pixels of a fit are those that count at its end, wherever it began: a fit whose start is far off is repeated.
 #[test]
-fn a_fit_that_moves_far_is_made_again() {
+fn a_fit_that_moves_far_is_repeated() {
     let spectra = Spectra::open(path("velocity.npz")).unwrap();
     let (_, truth) = array(&path("velocity.npz"), "TVELOCITY");
     let model = |start: Option<f64>| {
@@ -103,9 +103,10 @@ fn a_fit_that_moves_far_is_made_again() {
     assert_eq!(usual.dof + i64::from(usual.unreached[0]), moved.dof + i64::from(moved.unreached[0]));
 }
 
-/// At 400 km/s, rotation and the spline carry light over 8 Å. A piece of 24 Å makes 8 Å whole, and one of 10 Å nothing.
+/// At 400 km/s, rotation and the spline carry light over 8 Å. A piece of 24 Å covers the pixels of 8 Å, and one of 10 Å
+/// covers none.
 #[test]
-fn little_that_is_reached_is_flagged_and_nothing_is_refused() {
+fn few_covered_pixels_are_flagged_and_none_is_refused() {
     let fit = |ends: (f64, f64)| {
         let builder = SpectralModel::builder().arm("", cut_emulator(&[ends])).fixed_velocity(0.0).fixed_vsini(400.0);
         let fixed = |value| LabelSettings::default().fixed(value);

@@ -147,7 +147,7 @@ fn bounds_of_columns_that_are_no_numbers() {
     }
 }
 
-/// A row of which a column has no start or prior, which is NaN there, is fitted as if the model had none.
+/// A row for which a column of starts or priors has NaN is fitted as if the model had none.
 #[test]
 fn nan_in_a_column_is_no_start_and_no_prior() {
     let nan = f64::NAN;

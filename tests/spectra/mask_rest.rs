@@ -1,4 +1,4 @@
-//! Masks in the star's frame: they follow a star's velocity, and leave out what they name, neither more nor less.
+//! Masks in the star's frame: they follow a star's velocity, and leave out exactly the pixels of their intervals.
 
 use popfit::{
     Continuum, Device, Emulator, FitRow, FitTable, Spectra, SpectraSettings, SpectralModel, SpectralModelBuilder,
@@ -22,13 +22,13 @@ fn fit(masks: &[(f64, f64)], spectra: &Spectra, device: &Device) -> FitTable {
     fitter(builder(masks).build().unwrap(), device).fit(spectra).unwrap()
 }
 
-/// λ of an observer over that of the star.
+/// Returns the observed wavelength over the wavelength at rest.
 fn shift(velocity: f64) -> f64 {
     ((1.0 + velocity / LIGHT) / (1.0 - velocity / LIGHT)).sqrt()
 }
 
-/// Stars of ±310 km/s on the demo's grid, S/N 100, with emission in Hβ that fills the line and more, and their true
-/// parameters. `width` is that of the emission, in Å.
+/// Draws stars of ±310 km/s on the demo's grid, S/N 100, with emission that more than fills Hβ. Returns them with their
+/// true parameters. `width` is that of the emission, in Å.
 fn stars(count: usize, width: f64) -> (Spectra<'static>, Vec<Vec<f64>>) {
     let (mut spectra, mut random) = (demo_spectra().slice(0..count), Random(9));
     spectra.arms[0].mask.to_mut().fill(false);
@@ -57,7 +57,7 @@ fn stars(count: usize, width: f64) -> (Spectra<'static>, Vec<Vec<f64>>) {
     (spectra, all)
 }
 
-/// Largest distance of each row's parameters from the truth, in the errors of rows without fault.
+/// Returns the largest distance of each row's parameters from the truth, in the errors of the rows `right`.
 fn pulls(rows: &[FitRow], truth: &[Vec<f64>], right: &[FitRow]) -> Vec<f64> {
     let largest = |((row, truth), right): ((&FitRow, &Vec<f64>), &FitRow)| {
         let all = row.parameters.iter().zip(truth).zip(&right.errors);
@@ -66,8 +66,8 @@ fn pulls(rows: &[FitRow], truth: &[Vec<f64>], right: &[FitRow]) -> Vec<f64> {
     rows.iter().zip(truth).zip(right).map(largest).collect()
 }
 
-/// The first guess, too, has to see the stars without it: it took the emission for lines of hot stars, and 6 of 64 fits
-/// ended there.
+/// The mask also applies to the first guess: without it, that took the emission for lines of hot stars, and 6 of 64
+/// fits ended there.
 #[test]
 fn a_line_that_is_spoilt_in_the_stars_frame_moves_nothing() {
     for device in devices() {
@@ -77,7 +77,7 @@ fn a_line_that_is_spoilt_in_the_stars_frame_moves_nothing() {
         assert!(found.iter().all(|pull| *pull < 4.5), "{}: {found:.1?}", device.name());
         for row in &rows {
             assert!((0.9..1.1).contains(&(row.chi2 / row.dof as f64)), "{row:?}");
-            // masked pixels count neither as pixels that the template does not reach, nor as many masked ones
+            // masked pixels count neither as unreached nor towards the flag for many masked ones
             assert_eq!((row.unreached[0], row.flags.is_empty()), (0, true), "{row:?}");
         }
         let spoilt = pulls(&fit(&[], &spectra, &device).to_rows(), &truth, &rows);
@@ -100,20 +100,20 @@ fn the_pixels_of_the_interval_are_left_out_and_no_others() {
         for (row, whole) in fit(&[LINE]).into_iter().zip(fit(&[])) {
             assert_eq!((whole.dof - row.dof, row.unreached), (expected, whole.unreached), "{velocity} km/s");
         }
-        // on either side of the network, and at rest inside of it but not at this velocity
+        // intervals on either side of the network
         for (row, whole) in fit(&[(-1.0, 3000.0), (9000.0, 9100.0)]).into_iter().zip(fit(&[])) {
             same_bits(row, whole, "masks outside of the data");
         }
     }
 }
 
-/// The pixels of a fit are those of its end, wherever it began.
+/// The pixels of a fit are those that count at its end, wherever it began.
 #[test]
-fn a_fit_that_moves_far_is_made_again() {
+fn a_fit_that_moves_far_is_repeated() {
     const NARROW: (f64, f64) = (4858.7, 4866.7);
     let (spectra, truth) = stars(8, 1.0);
     let usual = fit(&[NARROW], &spectra, &Device::cpu()).to_rows();
-    // 2 Å off, so that the emission stands in part outside of the interval
+    // 2 Å off, so that part of the emission lies outside the interval
     let starts: Vec<f64> = truth.iter().flat_map(|row| [&[0.6 * row[0]], &row[1..]].concat()).collect();
     let fitter = fitter(builder(&[NARROW]).build().unwrap(), &Device::cpu());
     for (usual, moved) in usual.iter().zip(fitter.fit_from(&spectra, &starts).unwrap().to_rows()) {

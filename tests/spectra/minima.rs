@@ -56,9 +56,9 @@ fn minima_past_a_fold_are_found() {
     assert!(two.to_rows().into_iter().all(|row| row.start < Some(2)));
 }
 
-/// The program's seed sets the templates of its library. Without templates near the corner of the labels' box, hot
-/// giants ended at the gravity of dwarfs, up to 14,761 above with seed 5. The first and the fourth spectrum end
-/// on the wrong side of a fold.
+/// The seed determines the templates of the library. Without templates near the corner of the labels' box, hot giants
+/// ended at the gravity of dwarfs, with seed 5 up to 14,761 above the minimum. The first and the fourth spectrum end on
+/// the wrong side of a fold.
 #[test]
 fn minima_do_not_depend_on_the_seed() {
     let spectra = Spectra::open(SEEDS).unwrap();

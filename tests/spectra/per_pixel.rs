@@ -46,8 +46,8 @@ fn small() -> Case {
 }
 
 /// The real star 2M13012770+5754582. Cubic interpolation has another minimum than the linear one that the network was
-/// trained with. Of its 6948 good pixels those count that each chip of the network makes whole at ±20 km/s, for cubic
-/// interpolation three less at each end; the answers are scipy's for these.
+/// trained with. Of its 6948 good pixels those count that a chip of the network covers at ±20 km/s, with cubic
+/// interpolation three fewer at each end. The answers are scipy's for these pixels.
 fn real(interpolation: Interpolation) -> Option<Case> {
     let folder = real_data()?.join("apogee");
     let (answer, chi2, pixels) = match interpolation {

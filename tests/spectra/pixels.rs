@@ -1,5 +1,5 @@
-//! Pixels that integrate: models are means over pixels, exact for the interpolation, with their derivatives, and labels
-//! of spectra whose pixels are wide are not biased.
+//! Pixels that integrate: models and their derivatives are means over pixels, exact for the interpolation, and labels
+//! of spectra with wide pixels are not biased.
 
 use popfit::spectra::{Ids, Wavelength};
 use popfit::{
@@ -18,7 +18,7 @@ fn model(emulator: &Emulator, pixels: Pixels, interpolation: Interpolation) -> S
     SpectralModel::builder().add_arm(arm).velocity(-100.0..=100.0).build().unwrap()
 }
 
-/// The model's values at these wavelengths.
+/// Returns the model's values at these wavelengths.
 fn values(model: SpectralModel, wavelength: &[f64]) -> Vec<f64> {
     let ones = vec![1.0; wavelength.len()];
     let spectra = Spectra::from_arrays(wavelength.to_vec(), ones.clone(), ones, None, None).unwrap();
@@ -27,7 +27,8 @@ fn values(model: SpectralModel, wavelength: &[f64]) -> Vec<f64> {
     fitter(model, &Device::cpu()).model_spectrum(&spectra, &row).unwrap().swap_remove(0).model
 }
 
-/// The edges of each pixel: half way to its neighbours, and as far on the other side at the ends and beside a gap.
+/// Returns the edges of each pixel: half way to its neighbours; at the ends and beside a gap as far as on the other
+/// side.
 fn edges(wavelength: &[f64]) -> Vec<(f64, f64)> {
     let half = |j: usize, k: Option<usize>| k.and_then(|k| wavelength.get(k)).map(|w| 0.5 * (w - wavelength[j]).abs());
     let edge = |j: usize| {
@@ -60,7 +61,7 @@ fn models_are_means_over_pixels() {
     }
 }
 
-/// By velocity and labels, against differences, on the template's own pixels: these are means, too.
+/// Compares derivatives by velocity and labels with differences, on the template's own pixels, which are means, too.
 #[test]
 fn derivatives_are_those_of_the_means() {
     let emulator = Emulator::open(demo_emulator()).unwrap();
@@ -72,8 +73,8 @@ fn derivatives_are_those_of_the_means() {
     }
 }
 
-/// Stars of the demo's network seen at 1 Å and S/N 60, each pixel the mean of 20 values. Returns the spectra, and the
-/// true velocity and labels of each.
+/// Draws stars of the demo's network at 1 Å per pixel and S/N 60, each pixel the mean of 20 values. Returns the
+/// spectra, and the true velocity and labels of each.
 fn stars(count: usize, own_grids: bool) -> (Spectra<'static>, Vec<[f64; 5]>) {
     const PARTS: usize = 20;
     let emulator = Emulator::open(demo_emulator()).unwrap();
@@ -106,7 +107,7 @@ fn stars(count: usize, own_grids: bool) -> (Spectra<'static>, Vec<[f64; 5]>) {
     (Spectra::from_arrays(wavelength, flux, ivar, None, Some(ids)).unwrap(), truths)
 }
 
-/// Mean and standard deviation of the pulls of each parameter.
+/// Returns mean and standard deviation of the pulls of each parameter.
 fn pulls(fitter: &SpectralFitter, spectra: &Spectra, truths: &[[f64; 5]]) -> Vec<(f64, f64)> {
     let rows = fitter.fit(spectra).unwrap().to_rows();
     let good = || rows.iter().zip(truths).filter(|(row, _)| row.status.is_success() && row.at_bound == 0);
@@ -146,7 +147,7 @@ fn devices_agree() {
     }
 }
 
-/// Matrices of the file contain the pixels.
+/// Resolution matrices already contain the average over pixels.
 #[test]
 fn resolution_matrices_exclude_integration() {
     let arm = Arm::new("", tiny::linear(&["a"], tiny::wave)).line_spread(LineSpread::File).pixels(Pixels::Integrate);
@@ -156,9 +157,9 @@ fn resolution_matrices_exclude_integration() {
     }
 }
 
-/// A note tells of wide pixels, unless the model says what they are or their means are the values.
+/// A note warns of wide pixels, unless the model sets `pixels` or means and values agree.
 #[test]
-fn wide_pixels_are_told() {
+fn a_note_warns_of_wide_pixels() {
     let notes = |pixels: Option<Pixels>, step: f64| {
         let arm = Arm::new("", Emulator::open(demo_emulator()).unwrap());
         let arm = pixels.map_or(arm.clone(), |pixels| arm.pixels(pixels));

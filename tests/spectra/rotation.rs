@@ -164,7 +164,7 @@ fn broadened_templates() {
         for n in rotating {
             let range = n * pixels..(n + 1) * pixels;
             let rows = broadened(&*device, precision, &flux[range.clone()], vsini[n], step);
-            // rvspecfit takes the template for zero beyond its ends
+            // rvspecfit's template is zero beyond its ends
             let half = (vsini[n] / LIGHT * step).ceil() as usize + 1;
             let pairs = rows.iter().zip(&expected[range]).take(pixels - half).skip(half);
             let gap = pairs.map(|(a, b)| (a / b - 1.0).abs()).fold(0.0, f64::max);

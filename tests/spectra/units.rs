@@ -1,4 +1,5 @@
-//! Networks of any unit: a fit of data and templates in another unit has the same bits, and pictures have the data's.
+//! Networks in any unit: a fit of data and templates in another unit has the same bits, and pictures are in the unit of
+//! the data.
 
 use popfit::emulator::{Activation, EmulatorLayers, Label, Layer};
 use popfit::{Arm, Continuum, Emulator, FitRow, Spectra, SpectralFitter, SpectralModel};
@@ -10,7 +11,7 @@ const HIDDEN: usize = 8;
 /// S/N per pixel.
 const RATIO: f64 = 60.0;
 
-/// A network of two labels whose templates are about `unit`, which is a power of two.
+/// Returns a network of two labels whose templates are about `unit`, a power of two.
 fn network(unit: f64, output: Activation) -> Emulator {
     let mut random = Random(5);
     let mut list = |count, size: f64, factor: f64| -> Vec<f32> {
@@ -24,7 +25,7 @@ fn network(unit: f64, output: Activation) -> Emulator {
     Emulator::from_layers(layers.wavelength(wavelength())).unwrap()
 }
 
-/// Spectra of the network in this unit, with the same noise in every unit.
+/// Returns spectra of the network in this unit, with the same relative noise in every unit.
 fn spectra(unit: f64) -> Spectra<'static> {
     let mut random = Random(9);
     let labels = [0.3, 0.2, 0.7, -0.5, 0.5, 0.6];
@@ -64,7 +65,7 @@ fn fits_in_another_unit_have_the_same_bits() {
                         (&b.parameters, &b.errors, b.chi2, b.flags),
                         "{what}"
                     );
-                    // − Σ ln ivar is in the unit of the data; the templates' in ln det C balances that of ivar
+                    // − Σ ln ivar depends on the unit of the data; in ln det C the units of template and ivar cancel
                     let pixels = PIXELS as f64 - f64::from(a.unreached[0]);
                     let expected = a.objective + 2.0 * pixels * unit.ln();
                     assert!((b.objective - expected).abs() < 1e-9 * expected.abs(), "{what}: {b:?} {expected}");
@@ -78,7 +79,7 @@ fn fits_in_another_unit_have_the_same_bits() {
     }
 }
 
-/// A network of ln flux loses the digits of ln(unit), and no more.
+/// A network of ln flux loses only the digits of ln(unit).
 #[test]
 fn networks_of_logarithms_have_any_unit() {
     let of = |power: i32| {
@@ -94,7 +95,7 @@ fn networks_of_logarithms_have_any_unit() {
     }
 }
 
-/// What a model is asked for is the network that it was given.
+/// A model returns the network that it was given.
 #[test]
 fn a_model_shows_the_given_network() {
     let given = network(1e-22, Activation::Identity);

@@ -94,15 +94,15 @@ fn joined<'a>(a: &'a FitTable, b: &'a FitTable) -> Vec<Pair<'a>> {
     a.rows().filter_map(pair).collect()
 }
 
-/// Returns the note that some ids of a table belong to several rows; `None` if they are unique.
+/// Returns the note that some ids occur in several rows of a table; `None` if all are unique.
 fn repeated_ids(table: &FitTable) -> Option<String> {
     let mut counts: HashMap<String, usize> = HashMap::new();
     table.rows().for_each(|row| *counts.entry(row.id().to_string()).or_default() += 1);
     let repeated = counts.iter().filter(|(_, count)| **count > 1);
-    // the same one is named whenever the tables are compared
+    // the order of a hash map is random: the smallest id makes the note the same in every run
     let (id, count) = repeated.clone().min()?;
     Some(format!(
-        "{} ids are those of several rows, such as {id} of {count}: rows of one id are paired in their order",
+        "{} ids occur in several rows, such as {id} in {count}: rows of the same id are paired in order",
         repeated.count()
     ))
 }

@@ -74,10 +74,10 @@ pub fn run(Opened { paths, device, selection, mut source }: Opened, file: &Model
     line("");
     arms::print(&fitter, &files, paths)?;
     let missing = files.iter().flat_map(|file| fitter.notes(file));
-    let of_pixels = fitter.pixel_notes(&files);
+    let pixel_notes = fitter.pixel_notes(&files);
     let print_note = |note: &String| line(format_args!("\nnote: {note}"));
     source.notes().iter().cloned().chain(missing).for_each(|note| print_note(&note));
-    of_pixels.iter().for_each(print_note);
+    pixel_notes.iter().for_each(print_note);
     // 2. What is written.
     let columns = Schema::of(&fitter, source.text_ids()).column_names()?;
     line(format_args!("\nthe table would have {} columns:", columns.len()));
@@ -88,7 +88,7 @@ pub fn run(Opened { paths, device, selection, mut source }: Opened, file: &Model
     // 4. How much memory and time that takes.
     let mut sample = Sample::read(&mut source)?;
     let Some(first) = sample.batches.front() else { return Ok(()) };
-    if of_pixels.is_empty() {
+    if pixel_notes.is_empty() {
         fitter.pixel_notes([first]).iter().for_each(print_note);
     }
     line(memory::describe(&memory::Run { fitter: &fitter, model: file, paths, first, total }));

@@ -9,17 +9,18 @@ use popfit::{Emulator, Error, ModelFile, OutputFile};
 use super::Failure;
 use super::stdout::line;
 
-/// A survey's model file: its name, what its first line says of the files, its arms, and a setting that may be added to
-/// them.
+/// Model file of a survey.
 struct Survey {
     name: &'static str,
+    /// Description of the survey's files, for the first line.
     files: &'static str,
     /// Names of arms and of their networks, which are placeholders until the user has them.
     arms: &'static [(&'static str, &'static str)],
+    /// Comment with a setting that the arms may take; empty if there is none.
     setting: &'static str,
 }
 
-/// All surveys but APOGEE, whose model file differs in more.
+/// All surveys except APOGEE, whose model file has other settings.
 const SURVEYS: [Survey; 5] = [
     Survey {
         name: "desi",
@@ -53,7 +54,7 @@ const SURVEYS: [Survey; 5] = [
     },
 ];
 
-/// Names of all surveys, as messages list them.
+/// Names of all surveys, for messages.
 const NAMES: &str = "desi, sdss, mwm, apogee, lamost, lamost-mrs";
 
 #[derive(clap::Args)]

@@ -1,4 +1,4 @@
-//! Networks that end inside the data: pieces of the demo's.
+//! Pieces of the demo's network, which end inside the data.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,10 @@ use safetensors::{SafeTensors, serialize_to_file};
 
 use crate::demo_emulator;
 
-/// Returns the demo's emulator with the pixels alone that lie inside these ranges of wavelengths (Å).
+/// Returns the demo's emulator with only the pixels inside these wavelength ranges (Å).
 ///
 /// # Panics
-/// Panics if the demo's file cannot be read, or the cut one not be written.
+/// Panics if the demo's file cannot be read, or if the new file cannot be written.
 pub fn cut_emulator(pieces: &[(f64, f64)]) -> Emulator {
     let bytes = std::fs::read(demo_emulator()).unwrap();
     let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
@@ -19,7 +19,7 @@ pub fn cut_emulator(pieces: &[(f64, f64)]) -> Emulator {
     let wavelength = whole.tensor("wavelength").unwrap();
     let values = wavelength.data().as_chunks::<8>().0.iter().map(|x| f64::from_le_bytes(*x));
     let kept: Vec<bool> = values.map(|w| pieces.iter().any(|(low, high)| (*low..=*high).contains(&w))).collect();
-    // the arrays of the last layer have a row for each pixel, and no other array has as many
+    // only `wavelength` and the arrays of the last layer have a row for each pixel
     let mut arrays: HashMap<String, (Dtype, Vec<usize>, Vec<u8>)> = HashMap::new();
     for (name, tensor) in whole.tensors() {
         let (mut shape, mut data) = (tensor.shape().to_vec(), tensor.data().to_vec());

@@ -97,8 +97,8 @@ impl Header {
         }
     }
 
-    /// Returns the value of a key that names something, a text or an integer; `None` if it is absent, empty or of
-    /// another type.
+    /// Returns the value of a key as a name, from a text or an integer; `None` if it is absent, empty or of another
+    /// type.
     pub fn name(&self, key: &str) -> Option<String> {
         match self.values.get(key) {
             Some(Value::Text(text)) => Some(text.trim().to_string()).filter(|text| !text.is_empty()),

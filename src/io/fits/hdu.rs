@@ -100,7 +100,7 @@ impl Fits {
         Ok(())
     }
 
-    /// Fails if less than this many bytes of memory may still be taken, but does not take them.
+    /// Fails if fewer than this many bytes of memory may still be taken; does not take them.
     ///
     /// # Errors
     /// Those of [`take`](Self::take).
@@ -141,12 +141,12 @@ impl Fits {
         Ok(end)
     }
 
-    /// Fails if a compressed image claims more than spectra in a file of this length inflate to: its claim is all that
-    /// there is before its tiles are read.
+    /// Fails if a compressed image claims to be larger than spectra in a file of this length can be. Before its tiles
+    /// are read, its claim is all that is known.
     fn refuse_large_image(&self, kind: &Kind, name: &str) -> Result<()> {
-        let most = most_inflated_bytes(self.bytes.length());
+        let limit = most_inflated_bytes(self.bytes.length());
         match kind {
-            Kind::Image(image) if image.tiles().is_some_and(|tiles| tiles.pixels() as u64 > most / 8) => {
+            Kind::Image(image) if image.tiles().is_some_and(|tiles| tiles.pixels() as u64 > limit / 8) => {
                 let message = format!("{name}: its compressed image is far larger than the file (is it a bomb?)");
                 Err(Error::TooLarge { path: self.path.clone(), message })
             }
@@ -284,8 +284,8 @@ impl Fits {
     }
 }
 
-/// Reads the lengths of the axes from NAXIS and NAXISn, in FITS order (NAXIS1, the fastest, first). The keywords of a
-/// compressed image begin with `prefix`, a Z.
+/// Reads the lengths of the axes from NAXIS and NAXISn, in FITS order (NAXIS1, the fastest, first). The keywords begin
+/// with `prefix`: "Z" for a compressed image, else empty.
 pub(super) fn shape(header: &Header, prefix: &str) -> Result<Vec<u64>, String> {
     let axes = header.integer(&format!("{prefix}NAXIS")).filter(|n| (0..=MOST_AXES).contains(n));
     let one = |k: i64| {

@@ -1,4 +1,4 @@
-//! Images: big-endian numbers of six types, scaled by BSCALE and BZERO, as they are or compressed by tiles.
+//! Images: big-endian numbers of six types, scaled by BSCALE and BZERO, uncompressed or compressed by tiles.
 
 use super::cards::Header;
 use super::hdu::Fits;
@@ -18,13 +18,13 @@ pub struct Image {
     zero: f64,
     /// The integer that stands for not-a-number.
     blank: Option<i64>,
-    /// Its compression; `None` if its numbers lie in the file as they are.
+    /// Its compression; `None` if it is not compressed.
     tiles: Option<Tiles>,
 }
 
 impl Image {
     /// Reads the description of an image from its header; its shape is in C order, the slowest axis first. The keywords
-    /// of a compressed image begin with `prefix`, a Z.
+    /// begin with `prefix`: "Z" for a compressed image, else empty.
     pub fn new(header: &Header, prefix: &str, shape: Vec<u64>) -> Result<Image, String> {
         let bitpix = header.integer(&format!("{prefix}BITPIX"));
         let bitpix = bitpix.filter(|b| [8, 16, 32, 64, -32, -64].contains(b)).ok_or("no valid BITPIX")?;
@@ -44,7 +44,7 @@ impl Image {
         Image { tiles: Some(tiles), ..self }
     }
 
-    /// Returns the compression of the image; `None` if its numbers lie in the file as they are.
+    /// Returns the compression of the image; `None` if it is not compressed.
     pub fn tiles(&self) -> Option<&Tiles> {
         self.tiles.as_ref()
     }
@@ -107,10 +107,10 @@ impl Fits {
             while at < first + count {
                 let tile = tiles.holding(at);
                 let bytes = self.tile(index, tiles, &tile, image.bytes())?;
-                let some = tile.pixels.end.min(first + count) - at;
-                let stored = bytes.chunks_exact(image.bytes()).skip(at - tile.pixels.start).take(some);
+                let wanted = tile.pixels.end.min(first + count) - at;
+                let stored = bytes.chunks_exact(image.bytes()).skip(at - tile.pixels.start).take(wanted);
                 out.extend(stored.map(|bytes| convert(image.number(bytes))));
-                at += some;
+                at += wanted;
             }
             return Ok(());
         }

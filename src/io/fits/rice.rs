@@ -1,10 +1,10 @@
-//! Rice coding of integers, as images compressed by tiles have it (FITS standard 4.0, §10.4.1).
+//! Decoder of Rice's code for integers, as in images compressed by tiles (FITS standard 4.0, §10.4.1).
 //!
-//! A tile begins with its first pixel as it is. Then follow blocks of differences d between neighbours, mapped to
-//! 2 d for d ≥ 0 and to −2 d − 1 for d < 0. The code of a block says how many low bits f of each mapped difference
-//! follow its upper bits, which are in unary. Two codes stand apart: all differences are 0, or they are as they are.
+//! A tile begins with its first pixel, verbatim. Blocks of differences d between neighbours follow, mapped to 2 d for d
+//! ≥ 0 and to −2 d − 1 for d < 0. Each mapped difference has its upper bits in unary, then its f low bits; the code of
+//! a block gives f. Two codes are special: all differences are 0, or all are verbatim.
 
-/// Bits that are not read yet, the highest one of a byte first.
+/// Reader of bits, the highest bit of each byte first.
 struct Bits<'a> {
     bytes: std::slice::Iter<'a, u8>,
     held: u64,
@@ -22,7 +22,7 @@ impl Bits<'_> {
         Some(((self.held >> self.count) & ((1 << count) - 1)) as u32)
     }
 
-    /// Counts the zeros up to the next one, which is read as well; `None` at the end.
+    /// Counts the zeros before the next 1, and reads that 1, too; `None` at the end.
     fn zeros(&mut self) -> Option<u32> {
         let mut count = 0;
         while self.take(1)? == 0 {
@@ -32,21 +32,21 @@ impl Bits<'_> {
     }
 }
 
-/// Decodes `count` integers of `width` bytes (1, 2 or 4; one byte is unsigned), coded in blocks of `block`, and hands
-/// each to `put`; `None` if the bytes end early or are no such code.
+/// Decodes `count` integers of `width` bytes (1, 2 or 4; one byte is unsigned), coded in blocks of `block`, and passes
+/// each to `put`; `None` if the bytes end early or contain an unknown code.
 pub fn decode(packed: &[u8], count: usize, width: u32, block: usize, mut put: impl FnMut(i32)) -> Option<()> {
     let mut bits = Bits { bytes: packed.iter(), held: 0, count: 0 };
-    // bits of a block's code, and the code of differences that are as they are
+    // number of bits of a block's code, and the code of verbatim differences
     let (code_bits, verbatim) = match width {
         1 => (3, 7),
         2 => (4, 15),
         _ => (5, 26),
     };
     let mut last = bits.take(8 * width)?;
-    let mut left = count;
-    while left > 0 {
+    let mut remaining = count;
+    while remaining > 0 {
         let code = bits.take(code_bits)?;
-        for _ in 0..left.min(block) {
+        for _ in 0..remaining.min(block) {
             let mapped = match code {
                 0 => 0,
                 code if code < verbatim => {
@@ -64,7 +64,7 @@ pub fn decode(packed: &[u8], count: usize, width: u32, block: usize, mut put: im
                 _ => last as i32,
             });
         }
-        left -= left.min(block);
+        remaining -= remaining.min(block);
     }
     Some(())
 }
@@ -73,7 +73,7 @@ pub fn decode(packed: &[u8], count: usize, width: u32, block: usize, mut put: im
 mod tests {
     use super::*;
 
-    /// Three blocks of two pixels, written by hand: 5, then differences 0, −2; 0, 0; 100, −100 as they are.
+    /// Three blocks of two pixels, written by hand: 5, then differences 0, −2; 0, 0; 100, −100 verbatim.
     #[test]
     fn blocks_of_each_kind() {
         let code = "00000101 010 10 011 000 111 11001000 11000111";

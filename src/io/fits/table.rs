@@ -1,5 +1,5 @@
-//! Binary tables: columns of one value a row, and arrays of numbers in a cell. Bits, complex numbers and heaps are left
-//! out.
+//! Binary tables: columns of one value per row, and arrays of numbers in a cell. Bits, complex numbers and heaps are
+//! left out.
 
 use super::cards::Header;
 use super::hdu::Fits;
@@ -102,22 +102,22 @@ impl TableColumn {
         }
     }
 
-    /// Returns whether each cell is one or more numbers.
+    /// Returns whether each cell holds one or more numbers.
     pub fn is_numeric(&self) -> bool {
         matches!(self.code, b'B' | b'I' | b'J' | b'K' | b'E' | b'D') && self.repeat > 0
     }
 
-    /// Returns whether each cell is one or more integers.
+    /// Returns whether each cell holds one or more integers.
     pub fn is_integer(&self) -> bool {
         self.is_numeric() && !matches!(self.code, b'E' | b'D')
     }
 
-    /// Returns how many elements a cell has.
+    /// Returns the number of elements of a cell.
     pub fn repeat(&self) -> usize {
         self.repeat
     }
 
-    /// Returns the place in a row (bytes) of the descriptor of an array in the heap, and whether it is of 64 bits;
+    /// Returns the offset in a row (bytes) of the descriptor of an array in the heap, and whether it has 64 bits;
     /// `None` for a column of another type.
     pub fn descriptor(&self) -> Option<(usize, bool)> {
         (matches!(self.code, b'P' | b'Q') && self.repeat == 1).then_some((self.offset, self.code == b'Q'))
@@ -247,7 +247,8 @@ impl Fits {
         let bytes = self.rows(index, rows)?;
         column.values(&bytes, row_bytes).map(Some).map_err(|message| self.fault(index, message))
     }
-    /// Decodes all numbers of a column from the bytes of whole rows, converting each; a cell may have several. Fails if
+
+    /// Decodes and converts all numbers of a column from the bytes of whole rows; a cell may hold several. Fails if
     /// there is no numeric column of this name.
     pub fn numbers_of_rows<T>(
         &mut self,

@@ -1,7 +1,7 @@
-//! Images that are compressed by tiles, each a cell of a table (FITS standard 4.0, §10), as fpack and astropy write
-//! them: GZIP_1, GZIP_2 and RICE_1, without loss.
+//! Images compressed by tiles, each in a cell of a table (FITS standard 4.0, §10), as fpack and astropy write them. The
+//! lossless codes GZIP_1, GZIP_2 and RICE_1 are read.
 //!
-//! A tile is a run of pixels that lie one after another in the image: part of a row, rows, or planes.
+//! A tile must be a run of successive pixels of the image: part of a row, rows, or planes.
 
 use std::io::Read;
 use std::ops::Range;
@@ -15,13 +15,13 @@ use super::rice;
 use super::table::{Table, TableColumn};
 use crate::error::{Error, Result};
 
-/// How the pixels of a tile are coded.
+/// Code of a tile's pixels.
 #[derive(Clone, Copy, Debug)]
 enum Codec {
-    /// As they are.
+    /// Verbatim.
     Plain,
     Gzip,
-    /// The first bytes of all pixels, then the second ones, and so on, in gzip.
+    /// The first bytes of all pixels, then the second bytes, and so on, in gzip.
     ShuffledGzip,
     Rice {
         width: u32,
@@ -29,23 +29,24 @@ enum Codec {
     },
 }
 
-/// A column of descriptors: where in a row they are, and whether they are of 64 bits.
+/// A column of descriptors: its offset in a row (bytes), and whether they have 64 bits.
 type Descriptors = (usize, bool);
 
 /// The compression of an image.
 #[derive(Clone, Debug)]
 pub struct Tiles {
     codec: Codec,
-    /// Pixels of the image.
+    /// Number of pixels of the image.
     pixels: usize,
-    /// Pixels of a whole tile, and of the run that is cut into tiles, whose last one may be shorter.
+    /// Number of pixels of a tile.
     tile: usize,
+    /// Number of pixels of a run that is divided into tiles; its last tile may be shorter.
     run: usize,
     row_bytes: usize,
     /// Offsets in the unit's data at which the heap begins and ends.
     heap: Range<u64>,
     compressed: Descriptors,
-    /// Where tiles are that their codec could not take: in gzip, or as they are.
+    /// Descriptors of tiles that `codec` could not compress: in gzip, or verbatim.
     fallbacks: [(Option<Descriptors>, Codec); 2],
 }
 
@@ -56,8 +57,8 @@ pub struct Tile {
 }
 
 impl Tiles {
-    /// Reads the description of a compressed image from its header and table: an image, or what else it is if popfit
-    /// does not read its compression. Fails if the description contradicts itself.
+    /// Reads the description of a compressed image from its header and table. An image whose compression popfit does
+    /// not read is of another kind, with its name. Fails if the description contradicts itself.
     pub fn image(header: &Header, table: &Table) -> Result<Kind, String> {
         let axes = shape(header, "Z")?;
         let image = Image::new(header, "Z", axes.clone())?;
@@ -123,7 +124,7 @@ impl Tiles {
     }
 }
 
-/// Reads the parameters of RICE_1, ZNAMEn and ZVALn; `None` if popfit does not read such a code.
+/// Reads the parameters of RICE_1 from ZNAMEn and ZVALn; `None` if popfit does not support them.
 fn rice(header: &Header) -> Option<Codec> {
     let names = (1..10).map(|k| (header.text(&format!("ZNAME{k}")), format!("ZVAL{k}")));
     let (mut width, mut block) = (4, 32);
@@ -138,8 +139,8 @@ fn rice(header: &Header) -> Option<Codec> {
     Some(Codec::Rice { width, block: usize::try_from(block).ok().filter(|block| *block > 0)? })
 }
 
-/// Reads the shape of the tiles (ZTILEn, rows by default), and returns the pixels of a tile and of the run that is cut
-/// into tiles; `None` if a tile is no run of pixels. Lengths fit, as those of the image do.
+/// Reads the shape of the tiles (ZTILEn, rows by default). Returns the numbers of pixels of a tile and of the run that
+/// is divided into tiles; `None` if a tile is not a run of pixels. They fit a `usize`, because that of the image does.
 fn tile_and_run(header: &Header, axes: &[u64]) -> Result<Option<(usize, usize)>, String> {
     let (mut tile, mut run, mut is_cut) = (1, 1, false);
     for (k, length) in (1..).zip(axes) {
@@ -158,32 +159,35 @@ fn tile_and_run(header: &Header, axes: &[u64]) -> Result<Option<(usize, usize)>,
 }
 
 impl Fits {
-    /// Reads a tile of an image HDU: its pixels as big-endian numbers of `size` bytes.
+    /// Reads a tile of an image HDU and returns its pixels as big-endian numbers of `size` bytes.
     pub(super) fn tile(&mut self, index: usize, tiles: &Tiles, tile: &Tile, size: usize) -> Result<Vec<u8>> {
-        let all = [(Some(tiles.compressed), tiles.codec)].into_iter().chain(tiles.fallbacks);
-        for (descriptors, codec) in all {
+        let columns = [(Some(tiles.compressed), tiles.codec)].into_iter().chain(tiles.fallbacks);
+        for (descriptors, codec) in columns {
+            // 1. Read the descriptor of the tile: its length and its place in the heap.
             let Some((offset, is_long)) = descriptors else { continue };
             let mut cell = [0; 16];
             let at = tile.row as u64 * tiles.row_bytes as u64 + offset as u64;
             let half = if is_long { 8 } else { 4 };
-            let (length, rest) = cell.split_at_mut(half);
+            let (length, start) = cell.split_at_mut(half);
             self.read(index, at, length)?;
-            self.read(index, at + half as u64, rest.split_at_mut(half).0)?;
+            self.read(index, at + half as u64, start.split_at_mut(half).0)?;
             let number = |bytes: &[u8]| bytes.iter().take(half).fold(0u64, |n, byte| n << 8 | u64::from(*byte));
-            let (length, start) = (number(length), number(rest));
+            let (length, start) = (number(length), number(start));
             if length == 0 {
                 continue;
             }
+            // 2. Check that it lies inside the heap and fits memory.
             let bytes = tile.pixels.len() * size; // of an image that was found to be small enough
-            // a tile that is not compressed is counted in bytes or in pixels
-            let is_all = matches!(codec, Codec::Plain) && [bytes, tile.pixels.len()].contains(&(length as usize));
-            let length = if is_all { bytes as u64 } else { length };
+            // the length of a verbatim tile is in bytes or in pixels
+            let is_verbatim = matches!(codec, Codec::Plain) && [bytes, tile.pixels.len()].contains(&(length as usize));
+            let length = if is_verbatim { bytes as u64 } else { length };
             let start = tiles.heap.start.checked_add(start);
             let end = start.and_then(|start| start.checked_add(length)).filter(|end| *end <= tiles.heap.end);
             let (Some(start), Some(_)) = (start, end) else {
                 return Err(self.fault(index, format!("tile {} lies outside of its heap", tile.row)));
             };
             self.refuse_little_memory(index, length, bytes)?;
+            // 3. Read and decode it.
             let mut packed = vec![0; length as usize];
             self.read(index, start, &mut packed)?;
             return codec
@@ -193,8 +197,8 @@ impl Fits {
         Err(self.fault(index, format!("tile {} is empty", tile.row)))
     }
 
-    /// Fails if a tile of `packed` bytes that becomes `unpacked` bytes takes more memory than is left for a batch. It
-    /// is given back at once.
+    /// Fails if decoding a tile of `packed` bytes into `unpacked` bytes takes more memory than is left for a batch. The
+    /// memory is not charged, because it is released at once.
     fn refuse_little_memory(&mut self, index: usize, packed: u64, unpacked: usize) -> Result<()> {
         let taken = usize::try_from(packed).ok().and_then(|packed| packed.checked_add(2 * unpacked));
         match taken {
@@ -205,14 +209,13 @@ impl Fits {
 }
 
 impl Codec {
-    /// Decodes a tile of `count` pixels to big-endian numbers of `size` bytes; `None` if its bytes are not those of
-    /// such a tile.
+    /// Decodes a tile of `count` pixels to big-endian numbers of `size` bytes; `None` if its bytes are damaged.
     fn decode(self, packed: Vec<u8>, count: usize, size: usize) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(count * size);
         match self {
             Codec::Plain => bytes = packed,
             Codec::Gzip => {
-                // one byte more shows that there are too many
+                // one more byte shows that there are too many
                 MultiGzDecoder::new(packed.as_slice()).take((count * size) as u64 + 1).read_to_end(&mut bytes).ok()?;
             }
             Codec::ShuffledGzip => {

@@ -106,7 +106,7 @@ impl DType {
         matches!(self.kind, Kind::Int(_) | Kind::Uint(_))
     }
 
-    /// Returns whether elements are unsigned integers of 64 bits, of which i64 does not hold all.
+    /// Returns whether elements are unsigned integers of 64 bits, which may exceed i64.
     pub(crate) fn is_natural(&self) -> bool {
         self.kind == Kind::Uint(8)
     }

@@ -6,11 +6,11 @@
 //! - *Finishing steps.* When the predicted reduction falls below what rounding leaves of a cost (1e-6 of it for f32
 //!   rows), or when rejections leave no step, the remaining steps are Gauss–Newton steps, damped only enough for the
 //!   factorisation and without a floor of the diagonal. A finishing step may raise the cost by a tenth. The steps end
-//!   when their predicted reduction no longer shrinks, unless all steps to come would lead further than a hundredth of
-//!   an error; a last step that raised the cost is then taken back, and after one that lowered it by more than its
-//!   rounding the search goes on instead. Gradients point to the minimum long
-//!   after costs have drowned in rounding, so a finishing step that leads beyond twice the way to it counts as
-//!   rejected. Steps that creep, all the same way, are lengthened.
+//!   when their predicted reduction no longer shrinks, unless all remaining steps together would cover more than a
+//!   hundredth of an error. A last step that raised the cost is then taken back, and after one that lowered it by more
+//!   than its rounding the search goes on instead. Gradients point to the minimum long after costs have drowned in
+//!   rounding, so a finishing step that leads beyond twice the way to it counts as rejected. Steps that creep, all the
+//!   same way, are lengthened.
 //! - *Last step on trust.* If the ratio of the last two predicted reductions says that the step after the next would be
 //!   below `ftol`, the next step is taken without an evaluation, and its predicted reduction is subtracted from χ².
 //!   This saves a linearisation that could only confirm it. It is not done under penalties, after a rejection or a
@@ -191,10 +191,10 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
     }
 }
 
-/// Counts a finishing step; returns the final status once steps no longer shrink and lead no further than a fit may end
-/// from its minimum, so that only rounding is left. The last step is taken back if it raised the cost; if it lowered
-/// that by more than rounding, the search goes on. Where steps creep, the next one is lengthened instead. The step
-/// after a lengthened one may well be longer than the one that was lengthened; that ends nothing.
+/// Counts a finishing step; returns the final status once steps no longer shrink and the remaining distance is within
+/// the limit, so that only rounding is left. The last step is taken back if it raised the cost; if it lowered that by
+/// more than rounding, the search goes on. Where steps creep, the next one is lengthened instead. The step after a
+/// lengthened one may well be longer than the one that was lengthened; that ends nothing.
 fn end_finishing(member: &mut Member, next: &mut Step, rules: &Rules<'_>) -> Option<Status> {
     member.finishing_steps += 1;
     let cost = member.sums.cost();
@@ -222,8 +222,8 @@ fn end_finishing(member: &mut Member, next: &mut Step, rules: &Rules<'_>) -> Opt
     ended.then(|| finished(member, rules.bounds, next.is_rescaled))
 }
 
-/// Returns whether the steps to come lead further, in errors, than a fit may end from its minimum, as far as the last
-/// two reductions tell.
+/// Returns whether the remaining steps cover a larger distance than that at which a fit may end, as far as the last two
+/// reductions show it.
 fn is_far(member: &Member, next: &Step, rules: &Rules<'_>) -> bool {
     next.outlook(member).squared_distance() > near(rules.settings.ftol, rules.largest_cost)
 }

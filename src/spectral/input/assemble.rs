@@ -126,8 +126,8 @@ pub fn raw<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize) -> RawArm
 }
 
 /// Makes the arrays that the fit of spectrum `place` of a batch reads from its data in all arms, or returns the fault
-/// why it cannot be fitted. Pixels that the templates do not make whole at a `motion`, and those that masks of the
-/// star's frame cover there, do not count.
+/// that excludes it. At a `motion`, pixels that the templates do not cover, and those in masks of the star's frame, do
+/// not count.
 pub fn prepare_one(
     model: &SpectralModel,
     arms: &[Cow<ArmSpectra>],
@@ -143,8 +143,8 @@ pub fn prepare_one(
     prepare(model, &raw, &samplings, motion)
 }
 
-/// Leaves those pixels of a prepared spectrum out that do not count at a motion, or returns the fault of a spectrum of
-/// which too little is left. Without a motion all are kept.
+/// Leaves out the pixels of a prepared spectrum that do not count at a motion, or returns the fault of a spectrum with
+/// too few pixels left. Without a motion all are kept.
 pub fn within_reach(
     model: &SpectralModel,
     arms: &[Cow<ArmSpectra>],
@@ -198,9 +198,9 @@ fn add_arm(batch: &mut Batch, objective: &SpectralObjective, spectra: ReadySpect
     let of_arms = |rows, array: fn(&PreparedArm) -> &Arc<Vec<f32>>| {
         Values::Blocks(ready.par_iter().map(|r| padded_rows(array(&r.prepared.arms[a]), rows, width)).collect())
     };
-    let is_cleaned = objective.recording().block(buffers.data).length > width;
-    let of_cleaned = || ready.par_iter().map(|r| with_cleaned(&r.prepared.arms[a], width)).collect();
-    let data = if is_cleaned { Values::Blocks(of_cleaned()) } else { of_arms(1, |arm| &arm.data) };
+    let has_cleaned = objective.recording().block(buffers.data).length > width;
+    let with_cleaned = || ready.par_iter().map(|r| data_with_cleaned(&r.prepared.arms[a], width)).collect();
+    let data = if has_cleaned { Values::Blocks(with_cleaned()) } else { of_arms(1, |arm| &arm.data) };
     batch.blocks.push((buffers.data, data));
     batch.blocks.push((buffers.weight, of_arms(1, |arm| &arm.weight)));
     if let Some((diagonals, resolution)) = buffers.resolution {
@@ -239,8 +239,8 @@ fn add_arm(batch: &mut Batch, objective: &SpectralObjective, spectra: ReadySpect
     }
 }
 
-/// Returns an arm's data and behind them the cleaned ones, each padded with zeros to `width`.
-fn with_cleaned(arm: &PreparedArm, width: usize) -> Arc<Vec<f32>> {
+/// Returns an arm's data, followed by the cleaned data, each padded with zeros to `width`.
+fn data_with_cleaned(arm: &PreparedArm, width: usize) -> Arc<Vec<f32>> {
     let mut both = vec![0.0; 2 * width];
     for (row, array) in both.chunks_exact_mut(width.max(1)).zip([&arm.data, &arm.cleaned]) {
         row[..array.len()].copy_from_slice(array);

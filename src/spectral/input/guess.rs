@@ -1,4 +1,4 @@
-//! Starts of a spectrum's fit from the first guess, and the pixels that count around them.
+//! Starts of a spectrum's fit from the first guess, and the pixels that count at their velocities.
 
 use std::borrow::Cow;
 
@@ -8,9 +8,9 @@ use crate::spectra::ArmSpectra;
 use crate::spectral::input::assemble::within_reach;
 use crate::spectral::input::ready::{Grids, samplings};
 
-/// Maximum number of times that the templates are compared around the best velocity, while that moves on.
+/// Maximum number of comparisons of the templates around the best velocity, if it keeps moving.
 const MOST_LOOKS: usize = 3;
-/// The best velocity has moved on if it lies further than this share of its uncertainty from the last one.
+/// Share of the velocity's uncertainty by which the best velocity must change to count as moved.
 const MOVED: f64 = 0.5;
 
 /// A spectrum of a file, and the limits of its parameters.
@@ -22,28 +22,29 @@ pub struct GuessedSpectrum<'a, 's> {
     pub place: usize,
     pub limits: &'a [Limits],
     pub guess: &'a FirstGuess,
-    /// Number of starts; `None` for those that compete.
+    /// Number of starts; `None` for the templates that compete.
     pub count: Option<usize>,
 }
 
 impl GuessedSpectrum<'_, '_> {
-    /// Returns the prepared spectrum with the starts that the first guess finds for it, without the pixels that do not
-    /// count around these, or the fault of a spectrum of which too little is left.
+    /// Returns the prepared spectrum, without the pixels that do not count around its starts, and the starts that the
+    /// first guess finds for it; or the fault of a spectrum with too few pixels left.
     ///
-    /// Where pixels are left out, the starts are guessed again with those that are left. Masks of the star's frame
-    /// cover what the first guess took for lines of the star. Where a network ends inside the data, that guess could
-    /// not use the pixels that are reached at some velocities only: the next one compares templates by them, too, at
-    /// velocities near the best one, and looks again around a better one. Starts at other velocities stay, after those.
+    /// If pixels are left out, the starts are guessed again from the remaining ones. There are two reasons. Masks of
+    /// the star's frame hide features that the first guess took for lines of the star. Where a network ends inside the
+    /// data, the first guess could not use the pixels that it covers at some velocities only. The next guess uses them,
+    /// too, at velocities near the best one, and is repeated if that moves. Starts at other velocities are kept after
+    /// these.
     pub fn starts(&self, prepared: Prepared) -> Result<(Prepared, Vec<Start>), Fault> {
-        // 1. Guess by the pixels that are reached at all velocities.
+        // 1. Guess from the pixels that are covered at all velocities.
         let mut starts = self.guess(&prepared, self.limits);
         let mut prepared = self.around_first(prepared, &starts)?;
-        // 2. Guess again without the pixels that masks of the star's frame cover.
+        // 2. Guess again without the pixels in masks of the star's frame.
         if !self.model.spectra.mask_rest.is_empty() {
             starts = self.guess(&prepared, self.limits);
             prepared = self.around_first(prepared, &starts)?;
         }
-        // 3. Guess again near the best velocity by the pixels that are reached there.
+        // 3. Guess again near the best velocity from the pixels that are covered there.
         for _ in 0..MOST_LOOKS {
             let is_cut = prepared.arms.iter().any(|arm| arm.unreached > 0);
             let (true, Some(before)) = (is_cut, self.first_velocity(&starts)) else { break };
@@ -54,10 +55,10 @@ impl GuessedSpectrum<'_, '_> {
             }
             prepared = self.around_first(prepared, &starts)?;
         }
-        // 4. Leave out the pixels that do not count around any of the starts.
-        let all = Motion::around_starts(self.model, starts.iter().map(|start| &start.u), self.limits);
-        if all != prepared.motion {
-            prepared = self.within_reach(prepared, all)?;
+        // 4. Leave out the pixels that do not count around every start.
+        let motion = Motion::around_starts(self.model, starts.iter().map(|start| &start.u), self.limits);
+        if motion != prepared.motion {
+            prepared = self.within_reach(prepared, motion)?;
         }
         Ok((prepared, starts))
     }
@@ -68,8 +69,8 @@ impl GuessedSpectrum<'_, '_> {
         self.guess.starts(prepared, &samplings, limits, self.count)
     }
 
-    /// Returns the starts that the first guess finds near a velocity (km/s), and after these the `earlier` ones at
-    /// other velocities, as many in all as there were or are.
+    /// Returns the starts that the first guess finds near a velocity (km/s), then the `earlier` ones at other
+    /// velocities. Their number is the larger of the two guesses' numbers.
     fn guess_near(&self, prepared: &Prepared, velocity: f64, earlier: Vec<Start>) -> Vec<Start> {
         let Some(p) = self.model.free_velocity() else { return earlier };
         let uncertainty = self.guess.velocity_uncertainty();
@@ -78,10 +79,11 @@ impl GuessedSpectrum<'_, '_> {
         near[p].upper = near[p].upper.min(velocity + uncertainty);
         let [low, high] = [near[p].lower, near[p].upper].map(|v| self.model.parameters[p].to_u(v));
         let starts = self.guess(prepared, &near);
-        let most = starts.len().max(earlier.len());
+        let count = starts.len().max(earlier.len());
         let elsewhere = earlier.into_iter().filter(|start| start.u[p] < low || start.u[p] > high);
+        // their basins must differ from those of the new starts
         let elsewhere = elsewhere.map(|start| Start { basin: usize::MAX - start.basin, ..start });
-        starts.into_iter().chain(elsewhere).take(most).collect()
+        starts.into_iter().chain(elsewhere).take(count).collect()
     }
 
     /// Returns the velocity of the first start in km/s; `None` if it is not free.

@@ -46,7 +46,7 @@ impl<'s> Tables<'s> {
     }
 
     /// Returns bounds, start and prior of one parameter in a row: the model's bounds, narrowed by the columns, and the
-    /// columns' start and prior, of which the row has none where they are NaN.
+    /// columns' start and prior. NaN in a column means that the row has none.
     fn parameter(&self, parameter: &ModelParameter, columns: &Columns, row: usize) -> Outcome<Limits> {
         let mut limits = parameter.limits();
         let name = &parameter.solver.name;
@@ -91,7 +91,7 @@ fn find<'s>(spectra: &'s Spectra, name: &Option<String>) -> Result<Option<&'s Co
     found.map(Some).ok_or_else(|| Error::ShapeMismatch { what: spectra.file.to_string(), message: message() })
 }
 
-/// Returns whether there is a column, and its value in a row is NaN.
+/// Returns whether a column's value in a row is NaN; false without a column.
 fn is_nan(column: Option<&Column>, row: usize) -> bool {
     column.is_some_and(|column| column.values.number(row).is_some_and(f64::is_nan))
 }

@@ -29,7 +29,7 @@ const NO_ROTATION: f64 = 1.0;
 const LOW_SIGNAL: f64 = 5.0;
 /// Largest share of masked pixels without the flag for many.
 const MANY_MASKED: f64 = 0.5;
-/// Largest share of good pixels that the templates do not reach without the flag for few that they do.
+/// Largest share of good pixels that the templates do not cover, without the flag for it.
 const MANY_UNREACHED: f64 = 0.5;
 /// Largest distance of a solution at a bound, in the solver's units. It is not 0 because f32 devices round.
 const BOUND_TOLERANCE: f64 = 1e-6;
@@ -166,7 +166,7 @@ impl Finish<'_> {
         let is_improbable = |tail: Tail| row.dof > 0 && chi2_tail_is_below(IMPROBABLE, tail, chi2.value, chi2.dof);
         let masked = 1.0 - prepared.unmasked as f64 / prepared.in_range.max(1) as f64;
         let unreached = prepared.arms.iter().map(|arm| arm.unreached).sum::<usize>() as f64;
-        let is_short = unreached > MANY_UNREACHED * (unreached + prepared.unmasked as f64);
+        let few_reached = unreached > MANY_UNREACHED * (unreached + prepared.unmasked as f64);
         let without_rotation = self.vsini_at_lower_bound(row, limits);
         let extrapolates = self.model.arms.iter().any(|arm| {
             let labels: Vec<f64> = arm.inputs.iter().map(|input| input.source.value(|p| row.parameters[p])).collect();
@@ -182,7 +182,7 @@ impl Finish<'_> {
             (Flags::LOW_SN, prepared.signal_to_noise < LOW_SIGNAL),
             (Flags::MANY_MASKED, masked > MANY_MASKED),
             (Flags::OUTSIDE_HULL, extrapolates),
-            (Flags::FEW_REACHED, is_short),
+            (Flags::FEW_REACHED, few_reached),
         ];
         row.flags |= flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).collect::<Flags>();
     }

@@ -1,23 +1,23 @@
-//! Counts of flags while rows stream by, and sentences about those that many rows carry.
+//! Counts of the flags of a stream of rows, and advice on frequent flags.
 
 use super::row::FitRow;
 use crate::flag::{FlagDescription, Flags};
 use crate::solver::Status;
 
-/// Flags that are counted.
+/// Number of flags.
 const FLAGS: usize = Flags::DESCRIPTIONS.len();
-/// A flag is frequent if at least one fit of so many carries it …
+/// A flag is frequent if at least one in so many fits carries it …
 const ONE_OF: u64 = 5;
-/// … and at least so many fits do, or all.
+/// … and if at least so many fits do, or all.
 const FEWEST: u64 = 5;
-/// Share of pixels that are left out, above which a line says so.
+/// Share of pixels that the networks do not cover, above which a line reports it.
 const LEAST_LEFT_OUT: f64 = 0.002;
-/// χ²/dof above which `ivar` may well be another quantity …
+/// χ²/dof above which `ivar` may be another quantity …
 const FAR_TOO_HIGH: f64 = 100.0;
-/// … and below which it surely is.
+/// … and below which it certainly is.
 const FAR_TOO_LOW: f64 = 0.1;
 
-/// Counts of the flags of a run's fits, from which [`lines`](FlagCounts::lines) tell what is wrong with many of them.
+/// Counts of the flags of a run's fits. [`lines`](FlagCounts::lines) reports what is wrong with many of them.
 ///
 /// ```
 /// # fn example(fitter: popfit::SpectralFitter, rows: &[popfit::FitRow]) {
@@ -29,19 +29,20 @@ const FAR_TOO_LOW: f64 = 0.1;
 #[derive(Clone, Debug)]
 pub struct FlagCounts {
     parameters: Vec<String>,
-    /// Rows that have a fit.
+    /// Number of rows with a fit.
     fits: u64,
     by_flag: [u64; FLAGS],
     by_bound: Vec<u64>,
     /// Σ ln(χ²/dof) of the rows that carry each flag.
     ln_chi2: [f64; FLAGS],
-    /// Good pixels that need light from beyond the networks, and those that were fitted.
+    /// Number of good pixels that the networks do not cover.
     unreached: u64,
+    /// Sum of the degrees of freedom, about the number of pixels that were fitted.
     fitted: u64,
 }
 
 impl FlagCounts {
-    /// Returns counts of nothing yet; `parameters` are the names of the free parameters.
+    /// Returns empty counts; `parameters` are the names of the free parameters.
     pub fn new(parameters: &[String]) -> FlagCounts {
         let by_bound = vec![0; parameters.len()];
         FlagCounts {
@@ -82,9 +83,10 @@ impl FlagCounts {
         &self.by_bound
     }
 
-    /// Returns a line for each flag that at least a fifth of the fits carry, the most frequent first: what it usually
-    /// means. One more says where to read on, and one how many pixels the networks do not reach. Flags that many good
-    /// fits carry have none, and neither has a flag of fewer than five fits, unless all carry it.
+    /// Returns one line per flag that at least a fifth of the fits carry, the most frequent first, with its usual
+    /// causes. One more line refers to the book, and one reports the share of pixels that the networks do not cover.
+    /// There is no line for flags that many good fits carry, nor for a flag of fewer than five fits unless all carry
+    /// it.
     pub fn lines(&self) -> Vec<String> {
         let mut frequent = Vec::new();
         for (k, (flag, &count)) in Flags::DESCRIPTIONS.iter().zip(&self.by_flag).enumerate() {
@@ -97,31 +99,31 @@ impl FlagCounts {
         }
         frequent.sort_by_key(|(count, ..)| std::cmp::Reverse(*count));
         let bits: Vec<String> = frequent.iter().map(|(_, bit, _)| bit.to_string()).collect();
-        let where_to_read = format!("The page on flags in the book says what to do with {}.", bits.join(", "));
-        let where_to_read = (!bits.is_empty()).then_some(where_to_read);
-        frequent.into_iter().map(|(.., line)| line).chain(where_to_read).chain(self.left_out()).collect()
+        let reference = format!("The page on flags in the book says what to do with {}.", bits.join(", "));
+        let reference = (!bits.is_empty()).then_some(reference);
+        frequent.into_iter().map(|(.., line)| line).chain(reference).chain(self.left_out()).collect()
     }
 
-    /// Returns the line about pixels that are left out because a network ends inside the data; `None` if there are few.
+    /// Returns the line about pixels that the networks do not cover; `None` if there are few.
     fn left_out(&self) -> Option<String> {
         let share = self.unreached as f64 / (self.unreached + self.fitted).max(1) as f64;
         (share > LEAST_LEFT_OUT).then(|| {
             format!(
-                "{} % of the good pixels are left out, because they need light from beyond the ends of the networks \
-                 (column unreached)",
+                "{} % of the good pixels are left out, because the networks do not cover them (column unreached)",
                 two_digits(100.0 * share)
             )
         })
     }
 
-    /// Returns what a frequent flag usually means, where the typical χ²/dof of the fits that carry it is `chi2`; empty
-    /// if it needs no attention.
+    /// Returns the usual causes of a frequent flag; empty if it needs no attention. `chi2` is the typical χ²/dof of the
+    /// fits that carry it.
     fn advice(&self, flag: &FlagDescription, chi2: f64) -> String {
         let typical = format!("χ²/dof is typically {}", two_digits(chi2));
         match Flags::from_bits_truncate(flag.bit) {
             Flags::AT_BOUND => {
-                let most = self.parameters.iter().zip(&self.by_bound).rev().max_by_key(|(_, count)| **count);
-                most.map_or(String::new(), |(name, count)| format!("most often {name} ({count}). {}", flag.advice))
+                let most_frequent = self.parameters.iter().zip(&self.by_bound).rev().max_by_key(|(_, count)| **count);
+                most_frequent
+                    .map_or(String::new(), |(name, count)| format!("most often {name} ({count}). {}", flag.advice))
             }
             Flags::HIGH_CHI2 if chi2 > FAR_TOO_HIGH => {
                 format!("{typical}. Is `ivar` really 1/σ², in the unit of the flux? If it is: {}", flag.advice)
@@ -161,7 +163,7 @@ mod tests {
         FitRow { chi2, dof: 10, flags, at_bound, status: Status::Gtol, ..FitRow::new(1, 2) }
     }
 
-    /// A flag is told of from a fifth of the fits on, and from five, or where all carry it.
+    /// A flag is reported if a fifth of the fits, and at least five, carry it, or if all do.
     #[test]
     fn frequent_flags_have_a_line() {
         let flag = Flags::LOW_SN;
@@ -174,7 +176,7 @@ mod tests {
         assert!(many.len() == 3 && many[2].ends_with("says what to do with 128, 256."), "{many:?}");
     }
 
-    /// What high and low χ² mean depends on how high and how low it is.
+    /// The advice on high and low χ² depends on how far χ²/dof is from 1.
     #[test]
     fn advice_depends_on_chi2() {
         let first = |flag, chi2| lines(64, 64, flag, chi2)[0].clone();
@@ -189,7 +191,7 @@ mod tests {
         assert!(first(Flags::AT_BOUND, 1.0).contains("most often teff (64)"));
     }
 
-    /// Flags that good fits carry are no matter for a line.
+    /// Flags that good fits carry have no line.
     #[test]
     fn usual_flags_have_no_line() {
         for flag in [Flags::NONFINITE_MASKED, Flags::POOR_CHI2, Flags::NO_ROTATION] {

@@ -91,14 +91,14 @@ pub struct FitRow {
     pub start: Option<u32>,
     /// (arms) Number of the model's continuum terms that the data of the arm determine; 0 if the arm has no data.
     pub continuum_terms: Vec<u32>,
-    /// (arms) Number of good pixels that are left out because the template ends before all that makes them, at the
-    /// velocity and vsini of the fit.
+    /// (arms) Number of good pixels that are left out because the template does not cover them at the velocity and
+    /// vsini of the fit.
     pub unreached: Vec<u32>,
     /// Number of basins of the first guess whose starts ended within 0.1 of the winner's objective, or were stopped on
     /// the way there. Starts of one basin count once, because they would end together anyway, and so do all further
     /// starts together.
     pub n_starts_agree: u32,
-    /// Share of the unmasked pixels that the model's robust loss gives less than half of the weight of a pixel that
+    /// Share of the unmasked pixels to which the model's robust loss gives less than half of the weight of a pixel that
     /// fits; `None` without a loss.
     pub downweighted: Option<f64>,
     /// Posterior of the velocity; `None` without a scan, or where it gave none.

@@ -156,7 +156,7 @@ impl<'s> Piece<'s> {
         Ok(Piece { tables, arms, layout, grids, prepared })
     }
 
-    /// Prepares spectrum `k` anew, without the pixels that the templates do not make whole at a motion.
+    /// Prepares spectrum `k` again, with the pixels that count at a motion.
     pub(super) fn prepared_at(&self, model: &SpectralModel, k: usize, motion: Motion) -> SpectrumResult<Prepared> {
         prepare_one(model, &self.arms, &self.grids, k, Some(motion))
     }

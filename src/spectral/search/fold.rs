@@ -2,9 +2,9 @@
 //!
 //! Some templates depend on a label so weakly that the spectrum turns back on itself when that label grows. The cost
 //! then has a minimum on either side of this *fold*, and the normal matrix A at one minimum does not show the other
-//! one. We therefore check fits: we move each label p alone by δ, and compare the rise of the cost F with that of the
-//! quadratic model. A fit that ended in the wrong minimum often took many rounds, because its way led through a bent
-//! valley, so that we look at more places around such a fit:
+//! one. We therefore check fits. A fit that ended in the wrong minimum often took many rounds, because its way led
+//! through a bent valley, so we probe more points around such a fit. We move each label p alone by δ, and compare the
+//! rise of the cost F with that of the quadratic model:
 //!
 //! ```text
 //! ρ = (F(u + δ e_p) − F(u)) / (δ² A_pp − 2 δ g_p).
@@ -28,7 +28,7 @@ use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum};
 use crate::spectral::search::again::MoreStarts;
 use crate::spectral::search::solve::{Passes, winner};
 
-/// How closely a fit is checked for folds.
+/// Level of scrutiny at which a fit is checked for folds.
 struct Scrutiny {
     /// Smallest number of rounds of a fit that is checked so.
     min_rounds: u32,
@@ -44,14 +44,15 @@ struct Scrutiny {
 
 /// Levels of scrutiny, that of the most rounds first.
 ///
-/// If the fold lies in the middle between two minima at a distance Δ, then ρ = (1 − δ / Δ)². So a probe at δ with ρ
-/// below 0.3 detects minima at δ/1.55 to δ/0.45, and with ρ below 0.15 at δ/1.39 to δ/0.61. So the levels detect minima
-/// at 0.065 to 0.88, 0.086 to 0.41, and 0.13 to 0.3 of the range.
+/// If the fold lies in the middle between two minima at a distance Δ, then ρ = (1 − δ / Δ)². A probe at δ therefore
+/// detects minima at δ/1.55 to δ/0.45 if ρ is below 0.3, and at δ/1.39 to δ/0.61 if it is below 0.15. Together, the
+/// distances of each level detect minima at 0.065 to 0.88, 0.086 to 0.41, and 0.13 to 0.3 of the range.
 ///
 /// Of `synb` fits 2.5 % take seven rounds or more, 3 % six, and 0.1 % fewer than three. Of 245,760 fits with six seeds
-/// of the library, some fifteen ended on the wrong side of a fold of logg, at 0.13 to 0.32 of its range, and as many
-/// after three or four rounds as after more. In nearly all of them ρ was below 0.15 at one of these distances, and the
-/// relative effect mostly between 0.15 and 0.7. With the most telling label there would be three times as many probes.
+/// of the library, some fifteen ended on the wrong side of a fold of logg, at 0.13 to 0.32 of its range. As many of
+/// them took three or four rounds as took more. In nearly all of them ρ was below 0.15 at one of these distances, and
+/// the relative effect was mostly between 0.15 and 0.7. With the label of the largest effect there would be three times
+/// as many probes.
 const LEVELS: [Scrutiny; 3] = [
     Scrutiny { min_rounds: 7, distances: &[0.1, 0.15, 0.2, 0.3, 0.4], effects: 0.04..0.7, max_rho: 0.3 },
     Scrutiny { min_rounds: 6, distances: &[0.12, 0.25], effects: 0.15..0.7, max_rho: 0.15 },
@@ -82,8 +83,7 @@ struct FoldCheck {
 
 impl FoldCheck {
     /// Chooses points around a spectrum's lowest outcome at which to look for a lower minimum beyond a fold; `None` if
-    /// there is no need. `None` if the fit failed or took few rounds, if the spectrum must not be checked, or if no
-    /// label can be probed.
+    /// the fit failed or took few rounds, if the spectrum must not be checked, or if no label can be probed.
     fn new(model: &SpectralModel, spectrum: usize, ready: &ReadySpectrum, lowest: &Outcome) -> Option<FoldCheck> {
         let is_success = lowest.status.is_some_and(Status::is_success);
         let level = LEVELS.iter().find(|level| lowest.rounds >= level.min_rounds)?;
@@ -130,9 +130,8 @@ struct MovableLabel {
 }
 
 impl MovableLabel {
-    /// Returns a label's bounds, range and effect on χ² at a minimum; `None` if it is held, unbounded or has a given
-    /// start. `None` if it is held or has no finite bounds, or if its start is given, because the user then wants the
-    /// minimum near that start.
+    /// Returns a label's bounds, range and effect on χ² at a minimum; `None` if it is held or has no finite bounds, or
+    /// if its start is given, because the user then wants the minimum near that start.
     fn new(model: &SpectralModel, parameter: usize, limits: Limits, minimum: &Outcome) -> Option<MovableLabel> {
         let [lower, upper] = [limits.lower, limits.upper].map(|bound| model.parameters[parameter].to_u(bound));
         let range = upper - lower;
@@ -150,7 +149,7 @@ impl MovableLabel {
     }
 
     /// Returns the point at a share of the label's range from a minimum, with the predicted rise of the cost; `None` if
-    /// too near. `None` if it lies in the same valley.
+    /// it is so near that it lies in the same valley.
     fn probe_point(&self, minimum: &Outcome, share: f64) -> Option<ProbePoint> {
         let p = self.parameter;
         let mut u = minimum.parameters.clone();

@@ -1,4 +1,4 @@
-//! Layouts of LAMOST and SDSS-V, and files that look like one of the known layouts and are another.
+//! Layouts of LAMOST and SDSS-V, and files that resemble a known layout without being one.
 
 use popfit::spectra::Ids;
 
@@ -26,7 +26,7 @@ fn arrays<'a>(name: &'a str, rows: &[[f32; PIXELS]]) -> Column<'a> {
     (name, "4E", rows.iter().map(|row| f32s(row)).collect())
 }
 
-/// Asserts that a file is refused with all these words, and with the way out.
+/// Asserts that a file is refused with all these words and with the lines that write an NPZ file.
 #[track_caller]
 fn refused(file: &FitsBytes, words: &[&str]) {
     let said = open(&file.0).unwrap_err().to_string();
@@ -58,11 +58,11 @@ fn lamost_medium_resolution_has_two_arms_and_their_masks() {
         assert_eq!(arm.grid(0)[0], 10f64.powf(f64::from(first)));
         assert_eq!((&*arm.flux.to_double(), &*arm.ivar.to_double()), (&[1.0, 2.0, 3.0][..], &[4.0, 5.0, 6.0][..]));
     }
-    // few targets lack an arm, or have a header alone
+    // some targets lack an arm, or have only its header
     assert_eq!(open(&medium(primary(), "COADD_R", 3.8).0).unwrap().arms.len(), 1);
     let header = medium(primary().image("COADD_B", 8, &[], &[], &[]), "COADD_R", 3.8);
     assert_eq!(open(&header.0).unwrap().arms[0].name, "r");
-    // from DR8 on a cell holds all pixels
+    // from DR8 on, a cell holds all pixels
     let wave = [5000.0, 5001.0, 5002.0, 5003.0];
     let columns = [
         arrays("FLUX", &[[1.0; 4]]),
@@ -80,7 +80,7 @@ fn lamost_medium_resolution_has_two_arms_and_their_masks() {
     refused(&primary().table("COADD_B", &ragged, &[]), &["COADD_B", "pixels", "medium resolution"]);
 }
 
-/// A spectrum of low resolution to DR7, with this third row and these cards beside the grid's.
+/// Returns a spectrum of low resolution up to DR7, with this third row and these cards beside those of the grid.
 fn image(third: [f32; PIXELS], cards: &[&str]) -> FitsBytes {
     let rows = [[1.0, 2.0, 3.0, 4.0], [0.5; 4], third, [0.0, 2.0, 0.0, 0.0], [9.0; 4]];
     let mut all = vec!["SIMPLE  = T", "BITPIX  = -32", "NAXIS   = 2", "NAXIS1  = 4", "NAXIS2  = 5"];
@@ -114,7 +114,7 @@ fn lamost_low_resolution_as_an_image_and_as_a_table() {
     refused(&nanometres, &["in nm, not in Å"]);
 }
 
-/// A table without rows as astra writes it: its spectra have no elements.
+/// Adds a table without rows as astra writes it: its cells of spectra have no elements.
 fn empty(file: FitsBytes, name: &str) -> FitsBytes {
     let name = format!("EXTNAME = '{name}'");
     let columns = ["TTYPE1  = 'sdss_id'", "TFORM1  = 'K'", "TTYPE2  = 'flux'", "TFORM2  = '0E'"];
@@ -124,7 +124,7 @@ fn empty(file: FitsBytes, name: &str) -> FitsBytes {
     file.unit(&cards, &[])
 }
 
-/// An SDSS-V file with so many rows in its tables; flux is 10 × the row + the table's number.
+/// Returns an SDSS-V file with these numbers of rows in its tables; flux is 10 × row + table.
 fn mwm(rows: [usize; 4], is_visit: bool, cards: &[&str]) -> FitsBytes {
     let names = ["BOSS/APO", "BOSS/LCO", "APOGEE/APO", "APOGEE/LCO"];
     (0..4).fold(FitsBytes::new(&[]), |file, k| {
@@ -225,7 +225,7 @@ fn what_is_not_an_ap_star_is_refused_by_name() {
 }
 
 #[test]
-fn layouts_that_are_mixed_or_half_there_are_refused() {
+fn mixed_and_incomplete_layouts_are_refused() {
     let spec = |file: FitsBytes, name: &str, mask: Column| {
         let columns = [floats("flux", &[1.0, 2.0]), floats("ivar", &[1.0, 2.0]), floats("loglam", &[3.6, 3.7]), mask];
         file.table(name, &columns, &[])
@@ -247,7 +247,7 @@ fn layouts_that_are_mixed_or_half_there_are_refused() {
     assert!(open(b"wavelength,flux\n").unwrap_err().to_string().contains("np.savez("));
 }
 
-/// A header of 11,520 bytes in all that claims 10¹² pixels of no spectrum: there are no data to check it against.
+/// A file of 11,520 bytes that claims 10¹² pixels and no spectrum. There are no data to check the claim against.
 #[test]
 fn an_ap_star_without_spectra_takes_no_memory() {
     let axes = ["XTENSION= 'IMAGE'", "BITPIX  = 16", "NAXIS   = 2", "NAXIS1  = 1000000000000", "NAXIS2  = 0"];

@@ -43,7 +43,7 @@ fn notes_name_what_is_left_out_or_converted() {
     assert_eq!(notes(apogee(&[])), "");
 }
 
-/// A coadd whose mask has another name than SDSS's is read without it, and popfit says so.
+/// A coadd whose mask has another name than SDSS's is read without it, with a note.
 #[test]
 fn a_mask_that_is_not_used_is_named() {
     let folder = tempfile::tempdir().unwrap();

@@ -6,22 +6,22 @@ use popfit_testing::fits_bytes::{ARMS, COUNT, FitsBytes, arm, fibermap, gzip};
 /// Pixels of arm B, whose mask is compressed.
 const PIXELS: usize = ARMS[0].1;
 
-/// The values of the mask's rows as they are stored: zero is −2³¹, and pixel j of row j is bad.
+/// Returns the stored values of the mask's rows: zero is −2³¹, and pixel j of row j is bad.
 fn rows() -> Vec<Vec<i32>> {
     (0..COUNT).map(|row| (0..PIXELS).map(|j| if row == j { i32::MIN + 7 } else { i32::MIN }).collect()).collect()
 }
 
-/// The bytes of a tile as they are.
+/// Returns the bytes of a tile, verbatim.
 fn plain(tile: &[i32]) -> Vec<u8> {
     tile.iter().flat_map(|x| x.to_be_bytes()).collect()
 }
 
-/// The first bytes of all pixels, then the second ones, and so on.
+/// Returns the first bytes of all pixels, then the second bytes, and so on.
 fn shuffled(tile: &[i32]) -> Vec<u8> {
     (0..4).flat_map(|k| tile.iter().map(move |x| x.to_be_bytes()[k])).collect()
 }
 
-/// A tile in Rice's code, two pixels per block: blocks without differences, and others as they are.
+/// Returns a tile in Rice's code, two pixels per block: blocks without differences, and verbatim ones.
 fn rice(tile: &[i32]) -> Vec<u8> {
     let mut bits = format!("{:032b}", tile[0]);
     let mut last = tile[0];
@@ -38,7 +38,7 @@ fn rice(tile: &[i32]) -> Vec<u8> {
     (0..bits.len() / 8).map(|k| u8::from_str_radix(&bits[8 * k..8 * k + 8], 2).unwrap()).collect()
 }
 
-/// A DESI file of arm B whose mask is compressed into these tiles, with more cards.
+/// Returns a DESI file of arm B whose mask is compressed into these tiles, with `more` cards.
 fn file(kind: &str, tiles: &[Vec<u8>], more: &[&str]) -> FitsBytes {
     let heap: Vec<u8> = tiles.concat();
     let mut at = 0;
@@ -54,7 +54,7 @@ fn file(kind: &str, tiles: &[Vec<u8>], more: &[&str]) -> FitsBytes {
         .extend(["GCOUNT  = 1", "TFIELDS = 1", "TTYPE1  = 'COMPRESSED_DATA'", "TFORM1  = '1PB(99)'"].map(String::from));
     cards.extend(["ZIMAGE  = T", "EXTNAME = 'B_MASK'", "BZERO   = 2147483648"].map(String::from));
     cards.push(format!("ZCMPTYPE= '{kind}'"));
-    // of a key given twice the first value counts
+    // the first value of a repeated key counts, so defaults that `more` has are dropped
     let defaults = ["ZBITPIX = 32", "ZNAXIS  = 2", "ZNAXIS1 = 5", "ZNAXIS2 = 4"];
     let keys: Vec<&str> = more.iter().map(|card| &card[..8]).collect();
     let defaults = defaults.iter().filter(|card| !keys.contains(&&card[..8]));
@@ -66,7 +66,7 @@ fn file(kind: &str, tiles: &[Vec<u8>], more: &[&str]) -> FitsBytes {
     FitsBytes(bare).unit(&cards, &data)
 }
 
-/// Asserts that the mask is read as it was written, whole and row by row.
+/// Asserts that the mask is read as it was written, at once and row by row.
 #[track_caller]
 fn is_read(file: &FitsBytes) {
     let expected: Vec<bool> = (0..COUNT * PIXELS).map(|k| k / PIXELS == k % PIXELS).collect();
@@ -87,7 +87,7 @@ fn masks_of_each_code_are_read() {
     is_read(&file("GZIP_2", &by_row(&|row| gzip(&shuffled(row))), &[]));
     is_read(&file("RICE_1", &by_row(&rice), &rice_cards));
     is_read(&file("NOCOMPRESS", &by_row(&plain), &[]));
-    // three rows per tile, of which the last has one; and two pixels per tile, of which each row's last has one
+    // three rows per tile (the last tile has one row), and two pixels per tile (each row's last tile has one pixel)
     let all = rows.concat();
     let of_rows: Vec<_> = all.chunks(3 * PIXELS).map(|tile| gzip(&plain(tile))).collect();
     is_read(&file("GZIP_1", &of_rows, &["ZTILE1  = 5", "ZTILE2  = 3"]));

@@ -39,8 +39,9 @@ pub fn print(fitter: &SpectralFitter, heads: &[Spectra], paths: &[PathBuf]) -> R
         if *most_unreached > 0 {
             let arm = if name.is_empty() { String::new() } else { format!(", arm {name}") };
             crate::stdout::line(format_args!(
-                "\nnote: {first}{arm}: the network ends inside the data. Pixels that need light from beyond its ends, by \
-                 velocity, vsini or line spread, do not count: up to {most_unreached} of {used_pixels} at the bounds"
+                "\nnote: {first}{arm}: the network ends inside the data. Pixels to which velocity, vsini or line spread carry \
+                 light from beyond its ends do not count: up to {most_unreached} of {used_pixels} at the bounds of \
+                 velocity and vsini"
             ));
         }
     }

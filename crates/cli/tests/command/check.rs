@@ -188,7 +188,7 @@ fn a_dry_run_tries_the_model_on_spectra() {
         popfit(folder.path(), &["check", "three.toml", desi.to_str().unwrap(), "--device", "cpu", "--arms", "b"]);
     let text = String::from_utf8_lossy(&kept.stdout).into_owned();
     assert!(text.contains("of the first 24 converge") && !text.contains("fitted without it"), "{text}");
-    // these spectra are wider than the network, by the pixels of its spline at either end
+    // the network ends too near to these spectra for the pixels of its spline
     assert!(text.contains("arm b: the network ends inside the data.") && text.contains("up to 3 of 1914"), "{text}");
 }
 

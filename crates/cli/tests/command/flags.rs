@@ -1,10 +1,10 @@
-//! Lines about frequent flags, at the end of `popfit fit`, in `popfit check` and on the report.
+//! Lines about frequent flags, at the end of `popfit fit`, in `popfit check` and in the report.
 
 use popfit_testing::{array, bools, demo_file, f64s, file, message, npz};
 
 use super::popfit_in;
 
-/// The demo's spectra, changed: flux and ivar of pixel `j` of `pixels` in each spectrum.
+/// Returns the demo's spectra as an NPZ file, with flux and ivar changed by `change(pixel, flux, ivar)`.
 fn spectra(change: impl Fn(usize, f64, f64) -> (f64, f64)) -> Vec<u8> {
     let source = demo_file("spectra.npz");
     let read = |key: &str| array(&source, key);
@@ -21,7 +21,7 @@ fn spectra(change: impl Fn(usize, f64, f64) -> (f64, f64)) -> Vec<u8> {
     npz(&arrays, false)
 }
 
-/// Returns what `popfit fit` says at its end, what `popfit check` prints, and the report's page.
+/// Returns what `popfit fit` and `popfit check` print, and the report's page.
 fn said(spectra: &[u8]) -> [String; 3] {
     let folder = tempfile::tempdir().unwrap();
     file(folder.path(), "spectra.npz", spectra);

@@ -1,4 +1,4 @@
-//! Ids and the model's text come through tables as they were, in both formats that are read back.
+//! Ids and the model's text survive a table unchanged, in both formats that are read back.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::popfit_in;
 /// Ids that FITS cannot hold as they are: one looks like another's escape, one differs by a space at its end.
 const IDS: [&str; 8] = ["étoile", "\\u{e9}toile", "a", "a ", "tab\there", "β Cen", "C:\\new", "it's"];
 
-/// A file of eight spectra with these ids, each of another star.
+/// Writes a file of eight spectra with these ids, each of a different star.
 fn write_spectra(folder: &Path, name: &str, ids: &[&str; 8]) {
     let emulator = Emulator::open(folder.join("net.safetensors")).unwrap();
     let labels: Vec<f64> = (0..8).flat_map(|k| [0.2 * f64::from(k), 0.1]).collect();
@@ -54,7 +54,7 @@ fn ids_and_models_are_the_same_in_every_table_that_is_read() {
 }
 
 #[test]
-fn ids_that_are_not_unique_are_said_so() {
+fn ids_that_are_not_unique_are_reported() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path();
     file(folder, "net.safetensors", &network_file(&["a", "b"], "relu", &[linear_layer(2, wave)]));
@@ -67,7 +67,6 @@ fn ids_that_are_not_unique_are_said_so() {
     let output = popfit_in(folder, &["fit", "model.toml", "s.npz", "-o", "a.fits", "--device", "cpu"]);
     assert_eq!(output.status.code(), Some(0), "{}", message(&output));
     let compared = popfit_in(folder, &["compare", "a.fits", "a.fits"]);
-    let line =
-        "popfit: a.fits: 2 ids are those of several rows, such as x of 3: rows of one id are paired in their order\n";
+    let line = "popfit: a.fits: 2 ids occur in several rows, such as x in 3: rows of the same id are paired in order\n";
     assert_eq!((compared.status.code(), message(&compared)), (Some(0), line.repeat(2)));
 }

@@ -3,7 +3,7 @@
 //! small fits, many side by side (`cpu/lanes/step.rs`), decide by them. None has a branch. Their twins are in
 //! `shaders/shared/judge.wgsl`.
 
-use super::equations::{contraction, squared_way};
+use super::equations::{contraction, squared_remaining_distance};
 use crate::math::Real;
 use crate::math::lanes::pick;
 use crate::solver::{Damping, Status};
@@ -87,10 +87,11 @@ impl<R: Real> Outlook<R> {
         self.reduction * self.contraction(best)
     }
 
-    /// Returns the square of the way, in errors, that all steps to come lead; 0 where reductions do not tell it.
+    /// Returns the square of the distance that all remaining steps cover together, in errors; 0 if the reductions do
+    /// not show it.
     #[inline(always)]
     pub fn squared_distance(&self) -> R {
-        pick(self.is_comparable(), squared_way(self.reduction, self.previous), R::ZERO)
+        pick(self.is_comparable(), squared_remaining_distance(self.reduction, self.previous), R::ZERO)
     }
 
     /// Returns whether the step is at most `xtol` times as long as the vector of the parameters that it moves, both in
@@ -171,7 +172,7 @@ mod tests {
         };
         assert!(outlook.is_comparable() && outlook.contraction(0.1) == 0.25 && outlook.contraction(0.5) == 0.5);
         assert_eq!(Outlook { reduction: 2.0, ..outlook }.expected_reduction(0.1), 1.0);
-        // q = ½; steps that do not shrink; a reduction that says nothing of the next one
+        // q = ½; steps that do not shrink; a reduction after a rejection, which says nothing about the next one
         assert_eq!(outlook.squared_distance(), 4.0);
         assert_eq!(Outlook { reduction: 4.0, ..outlook }.squared_distance(), 0.0);
         assert_eq!(Outlook { was_rejected: true, ..outlook }.squared_distance(), 0.0);

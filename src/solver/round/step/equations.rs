@@ -21,13 +21,13 @@ pub fn contraction<R: Real>(next: R, previous: R, best: R) -> R {
     (next / previous).maximum(best).minimum(R::ONE)
 }
 
-/// Returns the square of the way that all steps to come lead together, in errors, from the reductions that two
-/// successive steps predict: ‖δ‖²/(1 − q)², with ‖δ‖² = δᵀAδ the reduction that a Gauss–Newton step predicts, and q the
-/// ratio of the steps' lengths. It is 0 where steps do not shrink, because rounding makes them.
+/// Returns the square of the distance that all remaining steps cover together, in errors, from the reductions that two
+/// successive steps predict: ‖δ‖²/(1 − q)². Here ‖δ‖² = δᵀAδ is the reduction that a Gauss–Newton step predicts, and q
+/// the ratio of the steps' lengths. The distance is 0 if steps do not shrink, because they are then rounding errors.
 #[inline(always)]
-pub fn squared_way<R: Real>(next: R, previous: R) -> R {
-    let left = R::ONE - (next / previous).root();
-    pick(left > R::ZERO, next / (left * left), R::ZERO)
+pub fn squared_remaining_distance<R: Real>(next: R, previous: R) -> R {
+    let shrinkage = R::ONE - (next / previous).root();
+    pick(shrinkage > R::ZERO, next / (shrinkage * shrinkage), R::ZERO)
 }
 
 /// Returns the reduction that a `share` of a step δ predicts, from `linear` = 2 gᵀδ and `quadratic` = δᵀAδ.

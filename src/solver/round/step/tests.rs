@@ -98,7 +98,8 @@ fn a_cost_far_above_the_noise_is_no_reason_to_stop_early() {
     assert!(status.is_success() && distance < 1e-6 && member.rounds <= 8, "{member:?}");
 }
 
-/// Returns the status after a finishing step that is orthogonal to the next one, which promises 1e-4 after 1.1e-4.
+/// Returns the status after a finishing step that is orthogonal to the next one. They promise reductions of 1.1e-4 and
+/// 1e-4.
 fn status_where_steps_hardly_shrink(largest_cost: f64) -> Option<Status> {
     let sums = |gradient: [f64; 2]| Sums {
         chi2: 3000.0,
@@ -118,9 +119,9 @@ fn status_where_steps_hardly_shrink(largest_cost: f64) -> Option<Status> {
     member.status
 }
 
-/// Each step is 0.95 times as long as the one before, so that they lead a fifth of an error further together.
+/// Each step is 0.95 times as long as the one before, so all remaining steps together cover a fifth of an error.
 #[test]
-fn steps_go_on_while_they_lead_further_together() {
+fn steps_go_on_while_the_remaining_distance_is_large() {
     assert_eq!(status_where_steps_hardly_shrink(1e4), None);
     // the unit of such a cost is not known to be the noise
     assert_eq!(status_where_steps_hardly_shrink(f64::INFINITY), Some(Status::Ftol));

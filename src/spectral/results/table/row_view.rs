@@ -140,8 +140,7 @@ impl<'a> RowView<'a> {
         &self.table.continuum_terms[self.index]
     }
 
-    /// Returns the number of good pixels of each arm that are left out because the template does not reach all that
-    /// makes them.
+    /// Returns the number of good pixels of each arm that are left out because the template does not cover them.
     pub fn unreached(&self) -> &'a [u32] {
         &self.table.unreached[self.index]
     }

@@ -1,0 +1,68 @@
+//! Fits that are repeated with other pixels, because at their end the templates cover other pixels, or masks of the
+//! star's frame hide others.
+//!
+//! The pixels that count are chosen before a fit, around its first start, so that the objective is smooth. If other
+//! pixels count at the velocity and vsini at which the fit ends, it is repeated with those.
+
+use super::{Grids, ReadySpectrum};
+use crate::first_guess::Start;
+use crate::model::{Motion, SpectralModel};
+use crate::solver::{Outcome, Status};
+use crate::spectral::input::ready::samplings;
+use crate::spectral::search::solve::winner;
+
+/// Maximum number of fits of one spectrum.
+pub(super) const MOST_FITS: usize = 4;
+
+/// A spectrum whose fit is to be repeated with other pixels.
+pub(super) struct RepeatedFit {
+    pub spectrum: ReadySpectrum,
+    /// Velocities and vsini that choose the pixels.
+    pub motion: Motion,
+    /// Number of evaluations of the fit that has ended.
+    pub evaluations: u32,
+}
+
+impl RepeatedFit {
+    /// Returns the repetition of a spectrum's `fit`th fit, with the end of that fit as one of its starts; `None` if the
+    /// same pixels count there, if the fit failed, or if it is the last one.
+    ///
+    /// The second fit has the pixels of the end of the first. Each later fit leaves out all pixels that the one before
+    /// left out, and those that do not count at its end. The number of pixels falls, so the repetitions end.
+    pub fn new(
+        model: &SpectralModel,
+        grids: &[Grids],
+        ready: &ReadySpectrum,
+        outcomes: &[Outcome],
+        fit: usize,
+    ) -> Option<RepeatedFit> {
+        // 1. Only a fit that ended elsewhere than its pixels were chosen for may need a repetition.
+        let best = winner(outcomes, model.marginalise)?;
+        let end = &outcomes[best];
+        let before = ready.prepared.motion?;
+        let around = Motion::around(model, &end.parameters, &ready.limits);
+        let is_fitted = end.status.is_some_and(|status| status.is_success() || status == Status::MaxRounds);
+        if fit == MOST_FITS || !is_fitted || around == before {
+            return None;
+        }
+        // 2. Compare the pixels that count at its end with those of the fit.
+        let motion = if fit == 1 { around } else { before.union(around) };
+        let mut arms = model.arms.iter().zip(samplings(grids, ready.place));
+        let is_same = arms.all(|(arm, sampling)| {
+            let all_count = sampling.counts_all(arm, before) && sampling.counts_all(arm, motion);
+            all_count || sampling.counted(arm, before) == sampling.counted(arm, motion)
+        });
+        if is_same {
+            return None;
+        }
+        // 3. Let the next fit begin at the end of this one, too.
+        let mut spectrum = ready.clone();
+        match spectrum.starts.get_mut(best) {
+            Some(start) => start.u.clone_from(&end.parameters),
+            // a start that was added during the search; all of these count as one basin
+            None => spectrum.starts.push(Start { u: end.parameters.clone(), basin: usize::MAX }),
+        }
+        let evaluations = outcomes.iter().map(|outcome| outcome.evaluations).sum();
+        Some(RepeatedFit { spectrum, motion, evaluations })
+    }
+}
