@@ -49,8 +49,9 @@ pub fn difference_of_means(arm: &ModelArm, wavelength: &[f64]) -> Option<(f64, f
     // 1. Find the extent of the pixels that lie inside the template.
     let places = wavelength.iter().enumerate().filter_map(|(j, w)| {
         let (segment, centre) = arm.grid.locate(*w)?;
-        let (below, above) = reach(wavelength, j, &arm.grid.segments[segment]);
-        let inside = |end: f64| (0.0..=(arm.emulator.pixels() - 1) as f64).contains(&end);
+        let segment = &arm.grid.segments[segment];
+        let (below, above) = reach(wavelength, j, segment);
+        let inside = |end: f64| (segment.start as f64..=(segment.end - 1) as f64).contains(&end);
         (inside(centre - below) && inside(centre + above)).then_some((centre, below, above))
     });
     let places: Vec<(f64, f64, f64)> = places.collect();

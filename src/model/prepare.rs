@@ -178,7 +178,7 @@ fn no_pixel(prepared: &Prepared, raw: &[RawArm], samplings: &[&Sampling]) -> Fau
     let why = if samplings.iter().all(|s| s.used == 0) {
         "the model's masks cover all"
     } else if prepared.arms.iter().any(|arm| arm.unreached > 0) {
-        "the template ends too near, and covers none of them at the velocity and vsini of the star"
+        "the template ends too near, and covers none of the unmasked ones at the velocity and vsini of the star"
     } else if raw.iter().any(is_underflow) {
         "ivar is 0 where the flux is above 1e15: a float32 below 1e-45 is 0 (scale the flux, or save ivar as float64, or \
          give sigma)"

@@ -7,14 +7,13 @@ use rayon::prelude::*;
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::first_guess::Start;
-use crate::model::{
-    Fault, Limits, ModelParameter, Motion, Prepared, PreparedArm, Sampling, SpectralModel, SpectralObjective,
-};
+use crate::model::{Fault, Limits, Motion, Prepared, PreparedArm, Sampling, SpectralModel, SpectralObjective};
 use crate::recording::Precision;
 use crate::solver::{Device, LevenbergMarquardt, Method, Objective};
 use crate::spectra::Spectra;
 use crate::spectral::input::assemble::{assemble, matched, prepare_one};
 use crate::spectral::input::layout::{layout, layout_for};
+use crate::spectral::input::limits::Tables;
 use crate::spectral::input::ready::{ReadySpectra, ReadySpectrum};
 use crate::spectral::run::Run;
 
@@ -51,9 +50,10 @@ impl Run<'_> {
         let model = &self.fitter.model;
         let arms = matched(model, spectra)?;
         let grids = self.grids(&arms, spectra)?;
+        let tables = Tables::new(model, spectra)?;
         let one = |point: &ModelPoint| {
             let u = model.parameters.iter().zip(point.parameters).map(|(p, x)| p.to_u(*x)).collect::<Vec<f64>>();
-            let limits: Vec<Limits> = model.parameters.iter().map(ModelParameter::limits).collect();
+            let limits = tables.of(point.place).map_err(|fault| refused(&fault))?;
             let motion = Some(Motion::around(model, &u, &limits));
             let prepared = prepare_one(model, &arms, &grids, point.place, motion).map_err(|fault| refused(&fault))?;
             Ok(ready_at(model, point.place, u, prepared))

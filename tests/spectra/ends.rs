@@ -25,7 +25,9 @@ fn pulls(table: &FitTable, file: &str, name: &str) -> Vec<f64> {
     let pull = |row: &FitRow, truth: f64| (row.parameters[p] - truth) / row.errors[p];
     let rows = table.to_rows();
     let pulls = rows.iter().zip(truth).map(|(row, truth)| pull(row, truth));
-    pulls.map(|pull| if pull.is_nan() { 0.0 } else { pull }).collect()
+    let pulls: Vec<f64> = pulls.collect();
+    assert!(3 * pulls.iter().filter(|pull| pull.is_nan()).count() <= pulls.len(), "{name}: {pulls:?}");
+    pulls.into_iter().map(|pull| if pull.is_nan() { 0.0 } else { pull }).collect()
 }
 
 /// Checks that these parameters are less than `limit` errors off in all spectra of a file.

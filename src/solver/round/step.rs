@@ -17,7 +17,7 @@
 //!   shortened step, after one that has moved a parameter onto or off a bound, where the secant term acts, or where
 //!   Poisson's likelihood may have no value
 //!   ([`Recording::trusts_steps`](crate::recording::Recording::trusts_steps)), nor after more than `TRUSTED_STEPS`
-//!   finishing steps or where a spectrum's cost is above 15,000.
+//!   finishing steps or where a spectrum's cost is above 10⁵.
 //! - *Convergence* is that of the whole step, before `largest_step` shortens it, and that of a lengthened one before
 //!   it is cut. What the floor of the diagonal held back is released before a fit may end.
 

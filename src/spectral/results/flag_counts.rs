@@ -58,10 +58,14 @@ impl FlagCounts {
 
     /// Counts a row's flags, and the parameters that ended at a bound.
     pub fn add(&mut self, row: &FitRow) {
-        self.fits += u64::from(!matches!(row.status, Status::BadInput | Status::Interrupted));
+        if matches!(row.status, Status::BadInput | Status::Interrupted) {
+            return;
+        }
+        self.fits += 1;
         self.unreached += row.unreached.iter().map(|count| u64::from(*count)).sum::<u64>();
         self.fitted += u64::try_from(row.dof).unwrap_or(0);
-        let reduced = (row.chi2 / row.dof.max(1) as f64).clamp(f64::MIN_POSITIVE, f64::MAX);
+        let reduced = row.chi2 / row.dof.max(1) as f64;
+        let reduced = if reduced.is_nan() { 1.0 } else { reduced.clamp(f64::MIN_POSITIVE, f64::MAX) };
         for (k, (count, sum)) in self.by_flag.iter_mut().zip(&mut self.ln_chi2).enumerate() {
             if row.flags.bits() >> k & 1 == 1 {
                 *count += 1;
