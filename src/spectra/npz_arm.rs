@@ -228,7 +228,14 @@ pub(super) fn expect(archive: &mut Archive, key: &str, expected: [usize; 2]) -> 
     if found == expected {
         return Ok(());
     }
-    let message = format!("{key} has the shape {found:?}, flux {expected:?}");
+    let header = archive.header(key)?.map(|header| header.shape).unwrap_or_default();
+    let message = match header == [expected[1]] {
+        true => format!(
+            "{key} has the shape {header:?}, flux {expected:?}: each spectrum needs its own row of {key}, such as \
+             np.broadcast_to({key}, flux.shape) makes of one row for all"
+        ),
+        false => format!("{key} has the shape {header:?}, flux {expected:?}"),
+    };
     Err(Error::mismatch(archive.path().display().to_string(), message))
 }
 
