@@ -115,7 +115,7 @@ pub use model::{
 };
 pub use recording::Precision;
 pub use solver::{LevenbergMarquardt, NelderMead, Solver, Status};
-pub use spectra::Spectra;
+pub use spectra::{Spectra, Widening};
 pub use spectral::{
     ArmCoverage, ArmFit, DeviceProfile, DeviceRows, DeviceStage, FitRow, FitTable, FlagCounts, HostStage, Id, Journal,
     Profile, Rounds, RowView, Sink, SpectralFitter, Summary, VelocityPosterior,

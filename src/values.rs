@@ -145,6 +145,14 @@ impl<'a> Values<'a> {
         }
     }
 
+    /// Divides the numbers at the chosen indices, f32 in f32; borrowed numbers are copied first.
+    pub(crate) fn divide_where(&mut self, is_chosen: impl Fn(usize) -> bool, divisor: f64) {
+        match &mut self.0 {
+            Kind::Double(values) => divide_where(values.to_mut(), is_chosen, divisor),
+            Kind::Single(values) => divide_where(values.to_mut(), is_chosen, divisor as f32),
+        }
+    }
+
     /// Returns the vector of numbers, to reuse its allocation, if they are owned f64; else an empty vector.
     #[cfg(feature = "files")]
     pub(crate) fn into_double_memory(self) -> Vec<f64> {
@@ -206,6 +214,11 @@ impl<'a> Values<'a> {
 pub(crate) fn rows<T: Copy>(values: &[T], count: usize, picked: &[usize]) -> Vec<T> {
     let length = values.len() / count.max(1);
     picked.iter().flat_map(|c| values[c * length..(c + 1) * length].iter().copied()).collect()
+}
+
+/// Divides the numbers at the chosen indices.
+fn divide_where<T: std::ops::DivAssign + Copy>(values: &mut [T], is_chosen: impl Fn(usize) -> bool, divisor: T) {
+    values.iter_mut().enumerate().filter(|(k, _)| is_chosen(*k)).for_each(|(_, value)| *value /= divisor);
 }
 
 macro_rules! from {

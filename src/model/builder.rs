@@ -9,6 +9,7 @@ use super::{ModelArm, ModelParameter, SpectralModel};
 use crate::emulator::{Emulator, TemplateGrid};
 use crate::error::{Error, Result};
 use crate::recording::{LabelInput, Parameter, Rotation, Velocity};
+use crate::spectra::Widening;
 
 /// Most free parameters.
 const MOST_PARAMETERS: usize = 32;
@@ -208,14 +209,17 @@ impl SpectralModelBuilder {
         Ok(())
     }
 
-    /// Fails if an interval of a mask is empty or not finite, if the error floor is negative or not finite, or if the
-    /// loss is invalid or not for spectra.
+    /// Fails if an interval of a mask is empty or not finite, if `widen` is invalid, if the error floor is negative or not
+    /// finite, or if the loss is invalid or not for spectra.
     fn check_spectra(&self) -> Result<()> {
         for (key, mask) in [("mask", &self.spectra.mask), ("mask_rest", &self.spectra.mask_rest)] {
             let is_interval = |(low, high): &(f64, f64)| low.is_finite() && high.is_finite() && low < high;
             if let Some((low, high)) = mask.iter().find(|interval| !is_interval(interval)) {
                 return Err(Error::Model(format!("spectra.{key}: {low} to {high} is not an interval")));
             }
+        }
+        if let Some((key, message)) = self.spectra.widen.as_ref().and_then(Widening::fault) {
+            return Err(Error::Model(format!("spectra.widen.{key} {message}")));
         }
         let floor = self.spectra.error_floor;
         if !(floor.is_finite() && floor >= 0.0) {

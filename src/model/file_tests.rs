@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::emulator::Activation;
-use crate::{Estimator, Interpolation, LineSpread, NonFinite};
+use crate::{Estimator, Interpolation, LineSpread, NonFinite, Widening};
 
 fn parse(text: &str) -> Result<ModelFile> {
     ModelFile::parse(Path::new("models/m.toml"), text.to_string())
@@ -38,6 +38,7 @@ marginalise = true
 [spectra]
 mask = [[4300.0, 4450.0], [5000, 5001]]
 mask_rest = [[4850.0, 4875.0]]
+widen = { bits = [22, 3], factor = 3 }
 error_floor = 0.1
 nonfinite = "mask"
 [velocity]
@@ -65,6 +66,7 @@ released_errors = true
     assert_eq!((file.continuum, file.marginalise), (Some(Continuum::chebyshev(10)), true));
     assert_eq!(file.spectra.mask, [(4300.0, 4450.0), (5000.0, 5001.0)]);
     assert_eq!(file.spectra.mask_rest, [(4850.0, 4875.0)]);
+    assert_eq!(file.spectra.widen, Some(Widening::new([22, 3], 3.0)));
     assert_eq!((file.spectra.error_floor, file.spectra.nonfinite), (0.1, NonFinite::Mask));
     assert_eq!((file.velocity, file.starts), (VelocityEntry::Range(-1500.0, 1500.0), Some(2)));
     assert_eq!(file.released_errors, Some(true));
@@ -184,6 +186,21 @@ fn wrong_values_name_the_expectation() {
         ("[spectra]\nerror_floor = -1\n", "must not be negative"),
         ("[spectra]\nmask = [1, 2]\n", "must be [[low, high], …]"),
         ("[spectra]\nmask_rest = [4850, 4875]\n", "must be [[low, high], …]"),
+        ("[spectra]\nwiden = [22]\n", "`spectra.widen` must be a table"),
+        ("[spectra]\nwiden = { factor = 2 }\n", "`spectra.widen.bits` is missing"),
+        ("[spectra]\nwiden = { bits = [3] }\n", "`spectra.widen.factor` is missing"),
+        ("[spectra]\nwiden = { bits = [], factor = 2 }\n", "`spectra.widen.bits` must name a bit"),
+        (
+            "[spectra]\nwiden = { bits = [64], factor = 2 }\n",
+            "`spectra.widen.bits` must be an array of integers from 0 to 63",
+        ),
+        ("[spectra]\nwiden = { bits = [3, 4, 3], factor = 2 }\n", "`spectra.widen.bits` must not have bit 3 twice"),
+        (
+            "[spectra]\nwiden = { bits = [3], factor = 0.9 }\n",
+            "`spectra.widen.factor` must be a finite number of 1 or more",
+        ),
+        ("[spectra]\nwiden = { bits = [3], factor = inf }\n", "`spectra.widen.factor` must be a finite number"),
+        ("[spectra]\nwiden = { bits = [3], factr = 2 }\n", "unknown key `spectra.widen.factr`"),
         ("[spectra]\nnonfinite = \"ignore\"\n", "\"error\" or \"mask\""),
         ("[solver]\nstarts = 0\n", "an integer from 1 to 64, not 0"),
         ("[solver]\nkind = \"simplex\"\n", "\"lm\" or \"nelder-mead\""),

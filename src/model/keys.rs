@@ -10,6 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::error::{Error, Result};
+use crate::spectra::Widening;
 use crate::suggest::hint;
 
 type Value<'a> = Spanned<DeValue<'a>>;
@@ -192,6 +193,13 @@ impl<'a> Section<'a> {
             self.ordered(name, low, high)?;
         }
         Ok(all)
+    }
+
+    /// Reads an optional array of bits' numbers, from 0 on; `None` if the key is absent, an error for any other value.
+    pub fn bits(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let bit = |value: &DeValue<'_>| u8::try_from(integer(value)?).ok().filter(|bit| *bit <= Widening::MOST_BIT);
+        let expectation = format!("an array of integers from 0 to {}", Widening::MOST_BIT);
+        self.read(name, &expectation, |value| value.as_array()?.iter().map(|v| bit(v.get_ref())).collect())
     }
 
     /// Reads an optional array of strings; `None` if the key is absent, an error if a value is of another type.

@@ -29,6 +29,7 @@ mod window;
 use crate::buffers::Estimator;
 use crate::emulator::{Emulator, TemplateGrid};
 use crate::recording::{LabelInput, Parameter, Rotation, Velocity, tangents};
+use crate::spectra::Widening;
 pub use builder::SpectralModelBuilder;
 pub(crate) use fault::{Cause, Fault};
 #[cfg(feature = "files")]
@@ -188,6 +189,11 @@ impl SpectralModel {
                 &format!("\n{name:?} {range:?} {interpolation:?} {continuum:?} {line_spread:?} {pixels:?} {inputs:?}");
         }
         text
+    }
+
+    /// Returns the bits of masks that widen errors, by which spectra are to be read; `None` if the model names none.
+    pub fn widening(&self) -> Option<&Widening> {
+        self.spectra.widen.as_ref()
     }
 
     /// Returns the robust loss of the residuals; `None` for least squares.

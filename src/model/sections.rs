@@ -14,6 +14,7 @@ use crate::emulator::Activation;
 use crate::error::Result;
 use crate::recording::LIGHT;
 use crate::solver::{MOST_STARTS, Solver};
+use crate::spectra::Widening;
 
 /// Robust losses with their default numbers. Huber's and Cauchy's lose 5 % of the information of normal residuals
 /// (Huber 1981; Holland & Welsch 1977).
@@ -214,17 +215,31 @@ fn prior(section: &Section<'_>, columns: LabelColumns) -> Result<(Option<(f64, f
     Ok((Some((mean.unwrap_or(0.0), sigma.unwrap_or(1.0))), columns))
 }
 
-/// Reads the section `spectra`: masked intervals (Å) in the observer's and in the star's frame, the error floor, the
-/// rule for pixels that are not finite, and the loss.
+/// Reads the section `spectra`: masked intervals (Å) in the observer's and in the star's frame, bits that widen errors,
+/// the error floor, the rule for pixels that are not finite, and the loss.
 pub(super) fn spectra(section: &Section<'_>) -> Result<SpectraSettings> {
-    section.only(&["mask", "mask_rest", "error_floor", "nonfinite", "loss"])?;
+    section.only(&["mask", "mask_rest", "widen", "error_floor", "nonfinite", "loss"])?;
     let error_floor = section.number("error_floor")?.unwrap_or(0.0);
     if error_floor < 0.0 {
         return Err(section.error("error_floor", "must not be negative"));
     }
-    let nonfinite = section.choice("nonfinite", NonFinite::NAMES)?;
+    let nonfinite = section.choice("nonfinite", NonFinite::NAMES)?.unwrap_or_default();
     let (mask, mask_rest) = (section.intervals("mask")?, section.intervals("mask_rest")?);
-    Ok(SpectraSettings { mask, mask_rest, error_floor, nonfinite: nonfinite.unwrap_or_default(), loss: loss(section)? })
+    let (widen, loss) = (widening(section)?, loss(section)?);
+    Ok(SpectraSettings { mask, mask_rest, widen, error_floor, nonfinite, loss })
+}
+
+/// Reads `widen` of the spectra: bits of masks and the factor by which they widen errors; `None` if it is absent.
+fn widening(spectra: &Section<'_>) -> Result<Option<Widening>> {
+    let Some(section) = spectra.section("widen")? else { return Ok(None) };
+    section.only(&["bits", "factor"])?;
+    let bits = section.required("bits", section.bits("bits")?)?;
+    let factor = section.required("factor", section.number("factor")?)?;
+    let widening = Widening::new(bits, factor);
+    match widening.fault() {
+        Some((key, message)) => Err(section.error(key, message)),
+        None => Ok(Some(widening)),
+    }
 }
 
 /// Reads the `loss` of the spectra: the name of a robust loss, or a table with its kind and number.

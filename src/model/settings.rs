@@ -9,6 +9,7 @@ use crate::buffers::Estimator;
 use crate::emulator::Emulator;
 pub use crate::recording::Interpolation;
 use crate::setters::setters;
+use crate::spectra::Widening;
 use crate::words::named;
 
 /// A smooth multiplicative function, linear in its coefficients; solved for, never iterated on.
@@ -234,7 +235,7 @@ pub enum NonFinite {
 
 named!(NonFinite, "treatment of pixels that are not finite", ["error" => Error, "mask" => Mask]);
 
-/// Treatment of the spectra when they are read: masks and floors.
+/// Treatment of the spectra when they are read: masks, widened errors and floors.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SpectraSettings {
@@ -243,6 +244,10 @@ pub struct SpectraSettings {
     /// Å, in vacuum: masked intervals in the star's frame, that of the network. A pixel does not count if its place
     /// there lies in an interval at any velocity within a margin of the fit's.
     pub mask_rest: Vec<(f64, f64)>,
+    /// Bits of the spectra's masks that widen errors instead of masking pixels. The spectra are to be read with the
+    /// same rule: [`Selection::widen`](crate::spectra::Selection::widen), or
+    /// [`ArmSpectra::with_mask_bits`](crate::spectra::ArmSpectra::with_mask_bits) for arrays.
+    pub widen: Option<Widening>,
     /// Errors below this × their median are raised to it.
     pub error_floor: f64,
     /// Treatment of pixels that are not finite.
@@ -254,6 +259,7 @@ pub struct SpectraSettings {
 setters!(SpectraSettings {
     mask: Vec<(f64, f64)>;
     mask_rest: Vec<(f64, f64)>;
+    widen: Widening, Some;
     error_floor: f64;
     nonfinite: NonFinite;
     loss: Estimator;

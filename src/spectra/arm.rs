@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::widening::AppliedWidening;
 use crate::error::{Error, Result};
 use crate::math::bad_wavelength;
 use crate::values::Values;
@@ -58,6 +59,8 @@ pub struct ArmSpectra<'a> {
     pub mask: Cow<'a, [bool]>,
     /// Each spectrum's own, where it brings one.
     pub resolution: Option<Resolution>,
+    /// The rule by which errors were widened when the mask was read; `None` if nobody asked for one.
+    pub(crate) widening: Option<AppliedWidening>,
 }
 
 /// Each spectrum's banded resolution matrix R: observed flux = R · (model at the pixels).
@@ -109,7 +112,8 @@ impl<'a> ArmSpectra<'a> {
         if let Wavelength::Shared(grid) = &wavelength {
             check_grid(grid, &what)?;
         }
-        let arm = ArmSpectra { name, wavelength, pixels, flux, ivar, mask: Cow::default(), resolution: None };
+        let arm =
+            ArmSpectra { name, wavelength, pixels, flux, ivar, mask: Cow::default(), resolution: None, widening: None };
         arm.with_mask(mask.unwrap_or_default())
     }
 
@@ -128,13 +132,13 @@ impl<'a> ArmSpectra<'a> {
 
     /// Copies arrays that are borrowed, so that the arm outlives their owner.
     pub(super) fn into_owned(self) -> ArmSpectra<'static> {
-        let ArmSpectra { name, wavelength, pixels, flux, ivar, mask, resolution } = self;
+        let ArmSpectra { name, wavelength, pixels, flux, ivar, mask, resolution, widening } = self;
         let wavelength = match wavelength {
             Wavelength::Shared(grid) => Wavelength::Shared(grid),
             Wavelength::Own(grids) => Wavelength::Own(grids.into_owned()),
         };
         let (flux, ivar, mask) = (flux.into_owned(), ivar.into_owned(), Cow::Owned(mask.into_owned()));
-        ArmSpectra { name, wavelength, pixels, flux, ivar, mask, resolution }
+        ArmSpectra { name, wavelength, pixels, flux, ivar, mask, resolution, widening }
     }
 
     /// Returns `arm NAME` for messages, or `spectra` if the arm has no name.
@@ -216,6 +220,7 @@ impl<'a> ArmSpectra<'a> {
                 diagonals: r.diagonals,
                 values: r.values[range.start * r.diagonals..range.end * r.diagonals].to_vec(),
             }),
+            widening: self.widening.clone(),
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use super::{Ids, Selection, Spectra, SpectraReader, open_reader_with};
+use super::open::{open_any, refuse_without_bits};
+use super::{Ids, Selection, Spectra, SpectraReader};
 use crate::error::{Error, Result};
 
 /// Reads several files in turn, as if they were one.
@@ -22,14 +23,17 @@ impl FilesReader {
     /// `selection`.
     ///
     /// # Errors
-    /// The errors of [`open_reader_with`]; [`Error::Usage`] without any file.
+    /// The errors of [`open_reader_with`](super::open_reader_with); [`Error::Usage`] without any file. One file whose
+    /// masks have bits is enough where errors are to be widened.
     pub fn open(paths: &[impl AsRef<Path>], selection: &Selection) -> Result<FilesReader> {
-        let readers = paths.iter().map(|path| open_reader_with(path, selection)).collect::<Result<Vec<_>>>()?;
+        let readers = paths.iter().map(|path| open_any(path.as_ref(), selection)).collect::<Result<Vec<_>>>()?;
         let Some(first) = readers.first().map(|reader| reader.empty()) else {
             return Err(Error::Usage("no file of spectra is given".into()));
         };
+        let heads: Vec<Spectra> = readers.iter().map(|reader| reader.empty()).collect();
+        refuse_without_bits(paths, &heads, selection)?;
         let spectra = readers.iter().map(|reader| reader.len()).sum();
-        let text_ids = readers.iter().any(|reader| matches!(reader.empty().ids, Ids::Text(_)));
+        let text_ids = heads.iter().any(|head| matches!(head.ids, Ids::Text(_)));
         let notes = readers.iter().flat_map(|reader| reader.notes()).cloned().collect();
         Ok(FilesReader {
             readers: readers.into_iter().map(Some).collect(),

@@ -27,6 +27,7 @@ mod npz_names;
 #[cfg(feature = "files")]
 mod open;
 mod reader;
+mod widening;
 
 pub use crate::io::column::{Column, ColumnValues};
 pub use arm::{ArmSpectra, Resolution, Wavelength};
@@ -41,3 +42,4 @@ pub use memory::MemoryReader;
 #[cfg(feature = "files")]
 pub use open::{open_reader, open_reader_with};
 pub use reader::SpectraReader;
+pub use widening::Widening;

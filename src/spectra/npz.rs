@@ -11,7 +11,8 @@ use std::sync::Arc;
 use super::npz_arm::{Arm, reserve};
 use super::npz_column::Columns;
 use super::npz_names::{self, arm_names};
-use super::{Ids, Spectra, SpectraReader, air};
+use super::widening::{ANY, MaskRule};
+use super::{Ids, Selection, Spectra, SpectraReader, air};
 use crate::error::{Error, Result};
 use crate::io::memory::most_inflated_bytes;
 use crate::io::npz::{Archive, Stream, too_large};
@@ -43,7 +44,7 @@ enum IdKind {
 
 impl NpzReader {
     /// Opens a .npz file: checks that its arms have the same number of spectra, and finds ids and columns.
-    pub(super) fn open(path: &Path) -> Result<NpzReader> {
+    pub(super) fn open(path: &Path, selection: &Selection) -> Result<NpzReader> {
         let mut archive = Archive::open(path)?;
         let count = archive.keys().len();
         if count > MOST_ARRAYS {
@@ -57,8 +58,9 @@ impl NpzReader {
         let names = arm_names(&archive)?;
         npz_names::refuse_misspelt(&mut archive, &names)?;
         let known = npz_names::known(&names);
+        let rule = MaskRule::new(ANY, selection.widen.as_ref());
         for name in names {
-            arms.push(Arm::open(&mut archive, name, &mut most)?);
+            arms.push(Arm::open(&mut archive, name, &mut most, rule.clone())?);
         }
         let (length, name) = arms.first().map(|arm| (arm.length, arm.name.clone())).unwrap_or_default();
         if let Some(arm) = arms.iter().find(|arm| arm.length != length) {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::arm::check_grid;
 use super::npz_choices::{self, Weight};
 use super::npz_names;
+use super::widening::{MaskRule, PixelMask};
 use super::{ArmSpectra, Resolution, Wavelength, air};
 use crate::error::{Error, Result};
 use crate::io::npz::{Archive, Header, Stream, too_large};
@@ -27,6 +28,8 @@ pub(super) struct Arm {
     /// The weights are sigma, not ivar.
     is_sigma: bool,
     mask: Option<Stream>,
+    /// Meaning of the bits of the mask, if it is of integers.
+    rule: MaskRule,
     /// Its diagonals.
     resolution: Option<(usize, Stream)>,
     /// Memory of earlier batches' flux and weights: the system would have to fill new pages with zeros.
@@ -44,7 +47,7 @@ enum Grid {
 impl Arm {
     /// Opens the arrays of arm `name` (empty: no prefix), checks their shapes, and reads each through once to find
     /// damage. A shared grid is taken from `budget`, in bytes.
-    pub(super) fn open(archive: &mut Archive, name: String, budget: &mut u64) -> Result<Arm> {
+    pub(super) fn open(archive: &mut Archive, name: String, budget: &mut u64, rule: MaskRule) -> Result<Arm> {
         let key = |part: &str| npz_names::array(&name, part);
         let flux = key("flux");
         let [length, pixels] = rows(archive, &flux)?;
@@ -73,7 +76,7 @@ impl Arm {
         let grid = grid(archive, &key("wavelength"), [length, pixels], Wavelengths { in_air, budget })?;
         let (flux, weight) = (archive.stream(&flux)?, archive.stream(&weight)?);
         let spare = Vec::new();
-        Ok(Arm { name, length, pixels, grid, in_air, flux, weight, is_sigma, mask, resolution, spare })
+        Ok(Arm { name, length, pixels, grid, in_air, flux, weight, is_sigma, mask, rule, resolution, spare })
     }
 
     /// Returns the memory that one spectrum of this arm takes (bytes).
@@ -110,17 +113,29 @@ impl Arm {
                 Wavelength::Own(grids.into())
             }
         };
-        let mut mask = Vec::new();
-        if let Some(stream) = &mut self.mask {
-            mask = reserve(elements, path)?;
-            stream.take(elements, |dtype, bytes| dtype.flags(bytes, &mut mask))?;
+        let applied = self.rule.applied(self.has_bits());
+        let mut mask: Vec<bool> = Vec::new();
+        let mut pixels = None;
+        match &mut self.mask {
+            Some(stream) if applied.as_ref().is_some_and(|applied| applied.has_bits) => {
+                pixels = Some(read_bits(stream, &self.rule, elements, path)?);
+            }
+            Some(stream) => {
+                mask = reserve(elements, path)?;
+                stream.take(elements, |dtype, bytes| dtype.flags(bytes, &mut mask))?;
+            }
+            None => {}
         }
         let resolution = match &mut self.resolution {
             Some((diagonals, stream)) => Some(matrices(stream, *diagonals, elements, path)?),
             None => None,
         };
-        let mask = mask.into();
-        Ok(ArmSpectra { name: self.name.clone(), wavelength, pixels: self.pixels, flux, ivar, mask, resolution })
+        let (name, mask, widening) = (self.name.clone(), mask.into(), applied.clone());
+        let arm = ArmSpectra { name, wavelength, pixels: self.pixels, flux, ivar, mask, resolution, widening };
+        match pixels {
+            Some(pixels) => arm.with_pixels(pixels, applied),
+            None => Ok(arm),
+        }
     }
 
     /// Keeps the memory of a batch's flux and ivar that is no longer needed, for the next [`batch`](Self::batch).
@@ -137,8 +152,27 @@ impl Arm {
         let (flux, ivar, mask) = (Values::default(), Values::default(), Cow::default());
         let none = |(diagonals, _): &(usize, Stream)| Resolution { diagonals: *diagonals, values: Vec::new() };
         let resolution = self.resolution.as_ref().map(none);
-        ArmSpectra { name: self.name.clone(), wavelength, pixels: self.pixels, flux, ivar, mask, resolution }
+        let (name, widening) = (self.name.clone(), self.rule.applied(self.has_bits()));
+        ArmSpectra { name, wavelength, pixels: self.pixels, flux, ivar, mask, resolution, widening }
     }
+
+    /// Returns whether the arm has a mask of integers.
+    fn has_bits(&self) -> bool {
+        self.mask.as_ref().is_some_and(|mask| mask.dtype().is_integer())
+    }
+}
+
+/// Reads the integers of the next pixels' mask, and returns what their bits mean.
+fn read_bits(stream: &mut Stream, rule: &MaskRule, elements: usize, path: &Path) -> Result<Vec<PixelMask>> {
+    let mut pixels = reserve(elements, path)?;
+    let mut bits = Vec::new();
+    stream.take(elements, |dtype, bytes| {
+        bits.clear();
+        dtype.bits(bytes, &mut bits)?;
+        pixels.extend(bits.iter().map(|bits| rule.judge(*bits)));
+        Ok(())
+    })?;
+    Ok(pixels)
 }
 
 /// Runs both functions, at the same time if `is_large`: the first on a thread of its own, because fits keep rayon's
@@ -228,7 +262,14 @@ pub(super) fn expect(archive: &mut Archive, key: &str, expected: [usize; 2]) -> 
     if found == expected {
         return Ok(());
     }
-    let message = format!("{key} has the shape {found:?}, flux {expected:?}");
+    let header = archive.header(key)?.map(|header| header.shape).unwrap_or_default();
+    let message = match header == [expected[1]] {
+        true => format!(
+            "{key} has the shape {header:?}, flux {expected:?}: each spectrum needs its own row of {key}, such as \
+             np.broadcast_to({key}, flux.shape) makes of one row for all"
+        ),
+        false => format!("{key} has the shape {header:?}, flux {expected:?}"),
+    };
     Err(Error::mismatch(archive.path().display().to_string(), message))
 }
 

@@ -37,7 +37,7 @@ const SYNONYMS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("medium", &["airorvac", "airorvacuum", "air", "vacuum", "vac", "wavelengthmedium", "wavemedium"]),
-    ("id", &["ids"]),
+    ("id", &["ids", "targetid", "targetids"]),
 ];
 /// Fewest letters of a name in which one may be wrong.
 const FUZZY: usize = 4;
@@ -105,24 +105,41 @@ pub(super) fn refuse_misspelt(archive: &mut Archive, arms: &[String]) -> Result<
     Ok(())
 }
 
-/// Returns the note that names arrays which have the shape of the spectra and are not read; `None` if there are none.
-pub(super) fn unused(archive: &mut Archive, arms: &[Arm]) -> Option<String> {
+/// Returns notes that name arrays which have the shape of the spectra and are not read, and those of one value per
+/// pixel that seem to be masks.
+pub(super) fn unused(archive: &mut Archive, arms: &[Arm]) -> Vec<String> {
     let names: Vec<String> = arms.iter().map(|arm| arm.name.clone()).collect();
     let known = known(&names);
-    let mut unused = archive.keys();
-    unused.retain(|key| {
-        let shape = archive.header(key).ok().flatten().map(|header| header.shape).unwrap_or_default();
+    let (mut unused, mut masks) = (Vec::new(), Vec::new());
+    for key in archive.keys().into_iter().filter(|key| !known.contains(key)) {
+        let Some(header) = archive.header(&key).ok().flatten() else { continue };
+        let Header { shape, dtype, .. } = &header;
+        let is_bool = dtype.is_flag() && !dtype.is_integer();
         let ends = shape.first().copied().zip(shape.last().copied());
         let is_of = |arm: &Arm| match shape.len() {
             0 => false,
-            1 => arm.length == 1 && shape == [arm.pixels] && arm.pixels > 1,
+            1 => arm.length == 1 && *shape == [arm.pixels] && arm.pixels > 1,
             _ => ends == Some((arm.length, arm.pixels)),
         };
-        !known.contains(key) && arms.iter().any(is_of)
-    });
+        // an array of one value per spectrum is a column
+        let is_row = |arm: &Arm| *shape == [arm.pixels] && arm.pixels != arm.length;
+        if arms.iter().any(is_of) {
+            unused.push(key);
+        } else if arms.iter().any(is_row) && (is_bool || is_mask_name(&key)) {
+            masks.push(key);
+        }
+    }
     let path = archive.path().display();
-    (!unused.is_empty())
-        .then(|| format!("{path}: arrays of the spectra's shape that are not used: {}", listed(&unused)))
+    let unused = (!unused.is_empty())
+        .then(|| format!("{path}: arrays of the spectra's shape that are not used: {}", listed(&unused)));
+    let masks = (!masks.is_empty()).then(|| {
+        format!(
+            "{path}: arrays of one value per pixel that seem to be masks and are not used: {}; a mask has the shape \
+             (spectra, pixels), such as np.broadcast_to(mask, flux.shape)",
+            listed(&masks)
+        )
+    });
+    unused.into_iter().chain(masks).collect()
 }
 
 /// Returns the names of all arrays that are read of these arms and of the file.
@@ -169,6 +186,12 @@ fn part(name: &str) -> Option<&'static str> {
 /// Returns whether a character may stand between the words of a name.
 fn is_separator(c: char) -> bool {
     !c.is_alphanumeric()
+}
+
+/// Returns whether an array's name is that of a mask of some kind.
+fn is_mask_name(key: &str) -> bool {
+    let lower = key.to_lowercase();
+    ["mask", "flag", "bad"].iter().any(|word| lower.contains(word))
 }
 
 /// Returns whether the shape of an array shows that it is not the part whose name its own is like: a column of one

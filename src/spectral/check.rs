@@ -94,6 +94,9 @@ fn own_grids(wavelengths: &[&[f64]], fitter: &SpectralFitter) -> Result<Spectra<
             if arm.line_spread == LineSpread::File {
                 data = data.with_resolution(smooth_resolution(wavelength.len()))?;
             }
+            if let Some(widening) = fitter.model.widening() {
+                data = data.with_mask_bits(&vec![0; wavelength.len()], widening)?;
+            }
             arms.push(data);
         }
     }

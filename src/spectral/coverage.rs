@@ -7,7 +7,7 @@ use crate::model::pixels::difference_of_means;
 use crate::model::{LineSpread, ModelArm, Motion, Sampling, SpectralModel};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 use crate::spectral::SpectralFitter;
-use crate::spectral::input::assemble::{matched, missing};
+use crate::spectral::input::assemble::{matched, matched_grids, missing, without_bits};
 use crate::spectral::input::limits::Tables;
 
 /// Wavelengths of one arm: those of the spectra, those of the model, and those that a fit uses. Ranges are in Å.
@@ -49,10 +49,19 @@ impl SpectralFitter {
         self.first_guess().map(drop)
     }
 
-    /// Returns notes on arms that a file lacks and is fitted without, one line per arm.
+    /// Returns notes on arms that a file lacks and is fitted without, and on those whose masks have no bits by which
+    /// errors could be widened, one line per arm.
     pub fn notes(&self, head: &Spectra) -> Vec<String> {
-        let note = |arm: &str| format!("{}: no arrays for arm \"{arm}\", fitted without it", head.file);
-        missing(&self.model, head).into_iter().map(note).collect()
+        let absent = |arm: &str| format!("{}: no arrays for arm \"{arm}\", fitted without it", head.file);
+        let no_bits = |arm: &str| {
+            format!(
+                "{}, arm {arm}: the mask has no bits (it is of booleans, or there is none): `spectra.widen` widens no \
+                 error there",
+                head.file
+            )
+        };
+        let without_bits = without_bits(&self.model, head).into_iter().map(no_bits);
+        missing(&self.model, head).into_iter().map(absent).chain(without_bits).collect()
     }
 
     /// Returns a note for each arm whose pixels are so wide that a template's means over them differ from its values at
@@ -87,7 +96,7 @@ impl SpectralFitter {
     /// [`Error::BadWavelength`](crate::Error::BadWavelength) as a fit would.
     pub fn coverage(&self, spectra: &Spectra) -> Result<Vec<ArmCoverage>> {
         let first = spectra.slice(0..spectra.len().min(1));
-        let arms = matched(&self.model, &first)?;
+        let arms = matched_grids(&self.model, &first)?;
         let grids = self.run()?.grids(&arms, &first)?;
         let mut all = Vec::new();
         for ((arm, data), grid) in self.model.arms.iter().zip(&arms).zip(&grids) {

@@ -124,7 +124,8 @@ impl TableReader {
             #[cfg(feature = "parquet")]
             Extension::Parquet => Box::new(ParquetSource::open(path)?),
             Extension::Csv => {
-                let message = "a CSV table is written but not read back; use a Parquet or FITS table instead";
+                let message = "a CSV table is written but not read back; use a Parquet or FITS table instead, which \
+                               `popfit fit` writes with -o NAME.parquet or -o NAME.fits";
                 return Err(Error::Usage(format!("{}: {message}", path.display())));
             }
             Extension::Fits => Box::new(FitsSource::open(path)?),

@@ -40,7 +40,8 @@ fn hash(bytes: &[u8]) -> String {
 
 /// Returns which spectra a run selects, as lines of text for its key.
 fn selected(selection: &Selection) -> [String; 4] {
-    let Selection { target_ids, objtype, min_signal_to_noise, arms } = selection;
+    // what widens errors is a setting of the model
+    let Selection { target_ids, objtype, min_signal_to_noise, arms, widen: _ } = selection;
     let all = |list: Option<String>| list.unwrap_or_else(|| "all".into());
     let ids = target_ids.as_ref().map(|ids| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
     [

@@ -6,3 +6,4 @@ mod bad_models;
 mod bad_pixels;
 mod fits_files;
 mod loaders;
+mod widened;

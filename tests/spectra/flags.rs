@@ -2,7 +2,6 @@
 
 use fitsio_pure::bintable::{BinaryColumnData, parse_binary_table_columns, read_binary_column};
 use fitsio_pure::hdu::{HduInfo, parse_fits};
-use popfit::spectra::ArmSpectra;
 use popfit::{
     Arm, ArmFit, Continuum, Device, Emulator, FitRow, FitTable, Flags, LabelSettings, LevenbergMarquardt, Metadata,
     RvTabWriter, Sink, Spectra, SpectraSettings, SpectralFitter, SpectralModel, SpectralModelBuilder,
@@ -47,7 +46,8 @@ struct Pixel {
 fn changed(arms: &[&str], flux: impl Fn(Pixel) -> f64) -> Spectra<'static> {
     let spectra = demo();
     let arm = |(a, name): (usize, &&str)| {
-        let mut arm = ArmSpectra { name: (*name).to_string(), ..spectra.arms[0].clone() };
+        let mut arm = spectra.arms[0].clone();
+        arm.name = (*name).to_string();
         let pixels = arm.pixels;
         for (k, (value, ivar)) in arm.flux.to_mut().iter_mut().zip(&*arm.ivar.to_double()).enumerate() {
             let (spectrum, index) = (k / pixels, k % pixels);

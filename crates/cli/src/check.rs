@@ -31,7 +31,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         file.keep_arms(arms)?;
     }
     let model = file.build()?;
-    let opened = arguments.dry_run.open()?;
+    let opened = arguments.dry_run.open(&model)?;
     print_arms(&model);
     print_labels(&model);
     print_training_sets(&model);

@@ -3,13 +3,14 @@
 mod arms;
 mod choice;
 mod memory;
+mod widened;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::time::Instant;
 
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
-use popfit::{Control, Device, FlagCounts, ModelFile, Schema, Spectra, SpectralFitter, VelocityScan};
+use popfit::{Control, Device, FlagCounts, ModelFile, Schema, Spectra, SpectralFitter, SpectralModel, VelocityScan};
 
 use super::stdout::line;
 use super::{Failure, selection};
@@ -39,12 +40,12 @@ impl Arguments {
 
     /// Opens the files of spectra, so that a wrong name or option is told before anything else is printed; `None`
     /// without files.
-    pub fn open(&self) -> Result<Option<Opened<'_>>, Failure> {
+    pub fn open(&self, model: &SpectralModel) -> Result<Option<Opened<'_>>, Failure> {
         let device = self.device.parse::<Device>()?;
         if self.spectra.is_empty() {
             return Ok(None);
         }
-        let selection = self.selection.selection()?;
+        let selection = self.selection.selection(model)?;
         let source = FilesReader::open(&self.spectra, &selection)?;
         selection::refuse_empty(&selection, source.len())?;
         Ok(Some(Opened { paths: &self.spectra, device, selection, source }))
@@ -87,6 +88,9 @@ pub fn run(Opened { paths, device, selection, mut source }: Opened, file: &Model
     line(format_args!("\n{}", choice::describe(paths, &selection, total)?));
     // 4. How much memory and time that takes.
     let mut sample = Sample::read(&mut source)?;
+    if let Some(sentence) = widened::describe(paths, &selection, &sample.batches)? {
+        line(format_args!("\n{sentence}"));
+    }
     let Some(first) = sample.batches.front() else { return Ok(()) };
     if pixel_notes.is_empty() {
         fitter.pixel_notes([first]).iter().for_each(print_note);

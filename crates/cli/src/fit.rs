@@ -151,7 +151,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         file.keep_arms(arms)?;
     }
     let model = file.build()?;
-    let selection = arguments.selection.selection()?;
+    let selection = arguments.selection.selection(&model)?;
     let mut inputs = InputFiles::new(&arguments.spectra);
     let mut source = FilesReader::open(&arguments.spectra, &selection)?;
     targets.spare(file.inputs())?;

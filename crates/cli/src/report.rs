@@ -103,7 +103,9 @@ fn fitter(arguments: &Arguments, table: &TableReader) -> Result<SpectralFitter, 
 
 /// Reads the files of spectra, and keeps those that the report draws; fails if a requested one is in none of them.
 fn attach_spectra(arguments: &Arguments, kept: &mut Collector, fitter: &SpectralFitter) -> Result<(), Failure> {
-    let mut source = FilesReader::open(&arguments.spectra, &Selection::default())?;
+    let mut selection = Selection::default();
+    selection.widen = fitter.model().widening().cloned();
+    let mut source = FilesReader::open(&arguments.spectra, &selection)?;
     fitter.check_spectra(&source.files())?;
     for note in source.notes() {
         warn(note);

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use popfit::Error;
 use popfit::spectra::Selection;
+use popfit::{Error, SpectralModel};
 
 use super::Failure;
 
@@ -29,8 +29,9 @@ impl Arguments {
         self.target_id.as_deref()?.strip_prefix('@').map(PathBuf::from)
     }
 
-    /// Returns which spectra the options select; reads the file of `--target-id @FILE`, and fails for bad values.
-    pub fn selection(&self) -> Result<Selection, Failure> {
+    /// Returns which spectra the options select, and how the model has their masks read; reads the file of
+    /// `--target-id @FILE`, and fails for bad values.
+    pub fn selection(&self, model: &SpectralModel) -> Result<Selection, Failure> {
         if self.min_sn.is_some_and(|x| !x.is_finite()) {
             return Err(Failure::usage("--min-sn must be finite"));
         }
@@ -39,6 +40,7 @@ impl Arguments {
         selection.objtype.clone_from(&self.objtype);
         selection.min_signal_to_noise = self.min_sn;
         selection.arms.clone_from(&self.arms);
+        selection.widen = model.widening().cloned();
         Ok(selection)
     }
 }

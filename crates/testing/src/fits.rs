@@ -1,6 +1,6 @@
 //! Devices, batches of spectra and comparisons of rows.
 
-use std::borrow::{Borrow, Cow};
+use std::borrow::Borrow;
 
 use super::required::{Need, found};
 use popfit::spectra::{ArmSpectra, Column, ColumnValues, Ids, Wavelength};
@@ -73,22 +73,13 @@ pub fn pick(spectra: &Spectra, order: &[usize]) -> Spectra<'static> {
             let all = all.to_double();
             Values::from(order.iter().flat_map(|&n| &all[n * arm.pixels..][..arm.pixels]).copied().collect::<Vec<_>>())
         };
-        ArmSpectra {
-            name: arm.name.clone(),
-            wavelength: match &arm.wavelength {
-                Wavelength::Shared(grid) => Wavelength::Shared(grid.clone()),
-                Wavelength::Own(all) => Wavelength::Own(rows(all)),
-            },
-            pixels: arm.pixels,
-            flux: rows(&arm.flux),
-            ivar: rows(&arm.ivar),
-            mask: if arm.mask.is_empty() {
-                Cow::default()
-            } else {
-                order.iter().flat_map(|&n| &arm.mask[n * arm.pixels..][..arm.pixels]).copied().collect()
-            },
-            resolution: None,
-        }
+        let wavelength = match &arm.wavelength {
+            Wavelength::Shared(grid) => Wavelength::Shared(grid.clone()),
+            Wavelength::Own(all) => Wavelength::Own(rows(all)),
+        };
+        let of_row = |n: usize| &arm.mask[n * arm.pixels..][..arm.pixels];
+        let mask = (!arm.mask.is_empty()).then(|| order.iter().flat_map(|&n| of_row(n)).copied().collect());
+        ArmSpectra::new(arm.name.clone(), arm.pixels, wavelength, rows(&arm.flux), rows(&arm.ivar), mask).unwrap()
     };
     let Ids::Integer(ids) = &spectra.ids else { panic!("integer ids") };
     let ids = Ids::Integer(order.iter().map(|&n| ids[n]).collect());

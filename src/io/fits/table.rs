@@ -117,6 +117,11 @@ impl TableColumn {
         self.repeat
     }
 
+    /// Returns the size (bytes) of the integers that a cell's elements are; 8 for floats, which may hold any of these.
+    pub fn integer_bytes(&self) -> usize {
+        if self.is_integer() { self.width / self.repeat } else { size_of::<i64>() }
+    }
+
     /// Returns the offset in a row (bytes) of the descriptor of an array in the heap, and whether it has 64 bits;
     /// `None` for a column of another type.
     pub fn descriptor(&self) -> Option<(usize, bool)> {

@@ -171,6 +171,19 @@ impl DType {
         Ok(())
     }
 
+    /// Decodes integer elements from `bytes` and appends their bits to `out`, zeros above those that an element has;
+    /// fails for other types.
+    pub(crate) fn bits(&self, bytes: &[u8], out: &mut Vec<u64>) -> Result<(), String> {
+        let own_bits = u64::MAX >> (64 - 8 * self.bytes().clamp(1, 8));
+        macro_rules! bits {
+            ($x:expr) => {
+                $x as u64 & own_bits
+            };
+        }
+        decode_int!(self, bytes, out, bits, return Err("not integers".to_string()));
+        Ok(())
+    }
+
     /// Decodes unsigned integers of 64 bits from `bytes` and appends them to `out`; fails for other types.
     pub(crate) fn naturals(&self, bytes: &[u8], out: &mut Vec<u64>) -> Result<(), String> {
         if !self.is_natural() {

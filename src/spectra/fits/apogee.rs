@@ -3,16 +3,18 @@
 //! Both hold flux, error and mask in HDUs 1 to 3; apVisit has wavelengths in HDU 4.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
-use super::Format;
 use super::medium::{is_air, is_other_unit, refuse_other_units};
 use super::single::{Single, stem};
+use super::{Format, Selection};
 use crate::error::Result;
 use crate::io::fits::cards::Header;
 use crate::io::fits::hdu::{Fits, Kind};
 use crate::io::fits::image::Image;
 use crate::spectra::arm::check_grid;
+use crate::spectra::widening::{MaskRule, PixelMask};
 use crate::spectra::{ArmSpectra, Ids, Spectra, SpectraReader, Wavelength, air};
 use crate::values::Values;
 
@@ -25,14 +27,14 @@ const CHIPS: usize = 3;
 const SORTED: usize = 80;
 /// Bits of APOGEE_PIXMASK that make a pixel useless: BADPIX, CRPIX, SATPIX, UNFIXABLE, BADDARK, BADFLAT, BADERR, NOSKY
 /// (0 to 7), SIG_SKYLINE (12), NOT_ENOUGH_PSF (14).
-pub(super) const BAD: i64 = 0xff | 1 << 12 | 1 << 14;
+pub(super) const BAD: u64 = 0xff | 1 << 12 | 1 << 14;
 
 /// apStar files: the spectra of a star on one grid, uniform in log₁₀ λ.
 pub(super) const STAR: Format = Format {
     name: "an APOGEE apStar",
     selects_rows: false,
     matches: |fits| has_images(fits, MASK) && has_mask(fits) && is_log_uniform(fits),
-    open: |fits, _| Ok(Box::new(StarReader::open(fits)?)),
+    open: |fits, selection| Ok(Box::new(StarReader::open(fits, selection)?)),
 };
 
 /// apVisit files: one visit, whose three chips have wavelengths of their own.
@@ -43,7 +45,7 @@ pub(super) const VISIT: Format = Format {
         let is_three_chips = shape(fits, FLUX).is_some_and(|flux| flux.len() == 2 && flux.first() == Some(&CHIPS));
         has_images(fits, WAVELENGTH) && has_mask(fits) && is_three_chips && !is_log_uniform(fits)
     },
-    open: |fits, _| Ok(Box::new(open_visit(fits)?)),
+    open: |fits, selection| Ok(Box::new(open_visit(fits, selection)?)),
 };
 
 /// Returns the shape of an HDU; `None` if it is no image.
@@ -95,13 +97,14 @@ struct StarReader {
     star: String,
     grid: Arc<[f64]>,
     length: usize,
+    rule: MaskRule,
     next: usize,
     notes: Vec<String>,
 }
 
 impl StarReader {
     /// Opens an apStar file: checks its images, and computes the wavelength grid in vacuum from the header (Å).
-    pub fn open(mut fits: Fits) -> Result<StarReader> {
+    pub fn open(mut fits: Fits, selection: &Selection) -> Result<StarReader> {
         let (length, pixels) = match *fits.image(FLUX)?.shape.as_slice() {
             [pixels] => (1, pixels),
             [length, pixels] => (length, pixels),
@@ -122,7 +125,8 @@ impl StarReader {
         check_grid(&grid, &fits.what(FLUX))?;
         let notes = if air { vec![air::note(&fits.path)] } else { Vec::new() };
         let file = Arc::from(fits.path.display().to_string());
-        Ok(StarReader { star: name(&fits), fits, file, grid: grid.into(), length, next: 0, notes })
+        let rule = MaskRule::new(BAD, selection.widen.as_ref());
+        Ok(StarReader { star: name(&fits), fits, file, grid: grid.into(), length, rule, next: 0, notes })
     }
 
     /// Returns the id of a row: a file with a single visit has only the combined spectrum.
@@ -147,8 +151,10 @@ impl SpectraReader for StarReader {
         }
         self.fits.begin_batch();
         let pixels = self.grid.len();
-        let (flux, ivar, mask) = arrays(&mut self.fits, rows.start * pixels, rows.len() * pixels)?;
-        let arm = ArmSpectra::new("", pixels, Wavelength::Shared(self.grid.clone()), flux, ivar, Some(mask))?;
+        let some = rows.start * pixels..rows.end * pixels;
+        let (flux, ivar, mask) = arrays(&mut self.fits, &self.rule, some)?;
+        let arm = ArmSpectra::new("", pixels, Wavelength::Shared(self.grid.clone()), flux, ivar, None)?;
+        let arm = arm.with_pixels(mask, self.rule.applied(true))?;
         let ids = rows.clone().map(|row| self.id(row)).collect();
         let mut spectra = Spectra::from_arms(vec![arm], Some(Ids::Text(ids)))?;
         spectra.file = self.file.clone();
@@ -166,6 +172,7 @@ impl SpectraReader for StarReader {
             ivar: Values::default(),
             mask: Cow::default(),
             resolution: None,
+            widening: self.rule.applied(true),
         };
         let (rows, ids) = (Vec::new(), Ids::Text(Vec::new()));
         Spectra { file: self.file.clone(), rows, ids, arms: vec![arm], columns: Vec::new() }
@@ -179,14 +186,15 @@ impl SpectraReader for StarReader {
 /// Reads the one spectrum of an apVisit file, its chips sorted by wavelength and converted to vacuum (Å). Its chips are
 /// stored from red to blue, each descending in wavelength: here they are put in ascending order and make one arm with
 /// gaps.
-fn open_visit(mut fits: Fits) -> Result<Single> {
+fn open_visit(mut fits: Fits, selection: &Selection) -> Result<Single> {
     let chip = fits.image(FLUX)?.shape.get(1).copied().unwrap_or(0);
     if chip == 0 {
         return Err(fits.fault(FLUX, "has no pixels"));
     }
     let pixels = CHIPS * chip;
     fits.take(pixels, SORTED)?;
-    let (flux, ivar, mask) = arrays(&mut fits, 0, pixels)?;
+    let rule = MaskRule::new(BAD, selection.widen.as_ref());
+    let (flux, ivar, mask) = arrays(&mut fits, &rule, 0..pixels)?;
     let mut wavelength = Vec::new();
     fits.numbers(WAVELENGTH, 0, pixels, &mut wavelength, |x| x)?;
     refuse_other_units(&fits, WAVELENGTH, fits.header(WAVELENGTH)?.text("BUNIT"))?;
@@ -198,7 +206,8 @@ fn open_visit(mut fits: Fits) -> Result<Single> {
     let sorted = |values: &[f64]| order.iter().filter_map(|&j| values.get(j).copied()).collect::<Vec<f64>>();
     let mask = order.iter().filter_map(|&j| mask.get(j).copied()).collect();
     let grid = Wavelength::Own(sorted(&wavelength).into());
-    let arm = ArmSpectra::new("", pixels, grid, sorted(&flux), sorted(&ivar), Some(mask))?;
+    let arm = ArmSpectra::new("", pixels, grid, sorted(&flux), sorted(&ivar), None)?;
+    let arm = arm.with_pixels(mask, rule.applied(true))?;
     let spectra = Spectra::from_arms(vec![arm], Some(Ids::Text(vec![name(&fits)])))?;
     let notes = if air { vec![air::note(&fits.path)] } else { Vec::new() };
     Ok(Single::new(spectra, &fits.path, notes))
@@ -220,12 +229,16 @@ fn ascending(wavelength: &[f64], chip: usize) -> Vec<usize> {
     chips.concat()
 }
 
-/// Reads `count` pixels from `first` on of the images: flux, inverse variance from errors, and mask (true = bad).
-fn arrays(fits: &mut Fits, first: usize, count: usize) -> Result<(Vec<f64>, Vec<f64>, Vec<bool>)> {
+/// Arrays of some pixels: flux, inverse variance, and the meaning of the mask.
+pub(super) type Arrays = (Vec<f64>, Vec<f64>, Vec<PixelMask>);
+
+/// Reads some pixels of the images: flux, inverse variance from errors, and mask.
+fn arrays(fits: &mut Fits, rule: &MaskRule, pixels: Range<usize>) -> Result<Arrays> {
+    let (first, count, bytes) = (pixels.start, pixels.len(), fits.image(MASK)?.bytes());
     let (mut flux, mut ivar, mut mask) = (Vec::new(), Vec::new(), Vec::new());
     fits.numbers(FLUX, first, count, &mut flux, |x| x)?;
     fits.numbers(ERROR, first, count, &mut ivar, |e| if e > 0.0 { (e * e).recip() } else { 0.0 })?;
-    fits.numbers(MASK, first, count, &mut mask, |bits| bits as i64 & BAD != 0)?;
+    fits.numbers(MASK, first, count, &mut mask, |bits| rule.judge_number(bits, bytes))?;
     Ok((flux, ivar, mask))
 }
 

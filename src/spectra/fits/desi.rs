@@ -9,6 +9,7 @@ use super::{Format, Selection};
 use crate::error::{Error, Result};
 use crate::io::fits::columns::TableColumns;
 use crate::io::fits::hdu::{Fits, Hdu, Kind};
+use crate::spectra::widening::{ANY, MaskRule};
 use crate::spectra::{Column, ColumnValues, Ids, Spectra, SpectraReader};
 
 /// Spectra whose signal is looked at in one go.
@@ -50,9 +51,10 @@ impl DesiReader {
     pub fn open(mut fits: Fits, selection: &Selection) -> Result<DesiReader> {
         let mut notes = Vec::new();
         let mut arms = Vec::new();
+        let rule = MaskRule::new(ANY, selection.widen.as_ref());
         for name in arm_names(&fits) {
             if selection.arms.as_ref().is_none_or(|chosen| chosen.contains(&name)) {
-                arms.push(Arm::open(&mut fits, &name, &mut notes)?);
+                arms.push(Arm::open(&mut fits, &name, &rule, &mut notes)?);
             }
         }
         let Some(first) = arms.first() else {

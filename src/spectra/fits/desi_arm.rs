@@ -7,6 +7,7 @@ use super::medium::{is_air, refuse_other_units};
 use crate::error::{Error, Result};
 use crate::io::fits::hdu::Fits;
 use crate::spectra::arm::check_grid;
+use crate::spectra::widening::MaskRule;
 use crate::spectra::{ArmSpectra, Resolution, Wavelength, air};
 use crate::values::Values;
 
@@ -20,6 +21,7 @@ pub(super) struct Arm {
     grid: Arc<[f64]>,
     ivar: usize,
     mask: Option<usize>,
+    rule: MaskRule,
     /// Its place and diagonals.
     resolution: Option<(usize, usize)>,
 }
@@ -27,7 +29,7 @@ pub(super) struct Arm {
 impl Arm {
     /// Finds the images of arm `name`, checks that their shapes agree, and reads the wavelength grid that all spectra
     /// share.
-    pub fn open(fits: &mut Fits, name: &str, notes: &mut Vec<String>) -> Result<Arm> {
+    pub fn open(fits: &mut Fits, name: &str, rule: &MaskRule, notes: &mut Vec<String>) -> Result<Arm> {
         let upper = name.to_uppercase();
         let place = |fits: &Fits, what: &str| fits.find(&format!("{upper}_{what}"));
         let required = |fits: &Fits, what: &str| {
@@ -74,7 +76,8 @@ impl Arm {
             notes.push(air::note(&fits.path));
         }
         check_grid(&grid, &fits.what(wavelength))?;
-        Ok(Arm { name: name.to_string(), length, flux, pixels, grid: grid.into(), ivar, mask, resolution })
+        let (name, grid, rule) = (name.to_string(), grid.into(), rule.clone());
+        Ok(Arm { name, length, flux, pixels, grid, ivar, mask, rule, resolution })
     }
 
     /// Returns the names of the optional units, and whether each is there.
@@ -86,11 +89,15 @@ impl Arm {
     pub fn read(&self, fits: &mut Fits, rows: &[usize]) -> Result<ArmSpectra<'static>> {
         let (flux, ivar) = (self.image(fits, self.flux, rows, |x| x)?, self.image(fits, self.ivar, rows, |x| x)?);
         let mask = match self.mask {
-            Some(index) => Some(self.image(fits, index, rows, |x| x != 0.0)?),
-            None => None,
+            Some(index) => {
+                let bytes = fits.image(index)?.bytes();
+                self.image(fits, index, rows, |x| self.rule.judge_number(x, bytes))?
+            }
+            None => Vec::new(),
         };
         let grid = Wavelength::Shared(self.grid.clone());
-        let arm = ArmSpectra::new(self.name.clone(), self.pixels, grid, flux, ivar, mask)?;
+        let arm = ArmSpectra::new(self.name.clone(), self.pixels, grid, flux, ivar, None)?;
+        let arm = arm.with_pixels(mask, self.rule.applied(self.mask.is_some()))?;
         let Some((index, diagonals)) = self.resolution else { return Ok(arm) };
         let mut values = Vec::new();
         for run in rows.chunk_by(|a, b| a + 1 == *b) {
@@ -129,6 +136,7 @@ impl Arm {
             ivar: Values::default(),
             mask: Cow::default(),
             resolution: self.resolution.map(|(_, diagonals)| Resolution { diagonals, values: Vec::new() }),
+            widening: self.rule.applied(self.mask.is_some()),
         }
     }
 }

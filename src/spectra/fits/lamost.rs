@@ -4,13 +4,14 @@
 //!
 //! Sources: the descriptions of data products of DR2, DR6 to DR10 (lamost.org), and the readers of laspec and cmost.
 
-use super::Format;
 use super::medium::{is_air, refuse_other_units};
 use super::single::{Single, stem};
+use super::{Format, Selection};
 use crate::error::{Error, Result};
 use crate::io::fits::cards::Header;
 use crate::io::fits::hdu::{Fits, Hdu, Kind};
 use crate::io::fits::table::Table;
+use crate::spectra::widening::{ANY, MaskRule, PixelMask};
 use crate::spectra::{ArmSpectra, Ids, Spectra, Wavelength, air};
 
 /// Bytes that a pixel takes beside its cells: as f64, and what is handed out.
@@ -27,7 +28,7 @@ pub(super) const IMAGE: Format = Format {
     name: "a LAMOST spectrum of low resolution (image)",
     selects_rows: false,
     matches: is_image,
-    open: |fits, _| Ok(Box::new(open_image(fits)?)),
+    open: |fits, selection| Ok(Box::new(open_image(fits, selection)?)),
 };
 
 /// Spectra of low resolution as a table, from DR8 on.
@@ -35,7 +36,7 @@ pub(super) const TABLE: Format = Format {
     name: "a LAMOST spectrum of low resolution (COADD)",
     selects_rows: false,
     matches: |fits| fits.hdus.iter().any(|hdu| hdu.name == "COADD" && is_spectrum(&hdu.kind, "ANDMASK")),
-    open: |fits, _| Ok(Box::new(open_tables(fits, &[("COADD", "")])?)),
+    open: |fits, selection| Ok(Box::new(open_tables(fits, &[("COADD", "")], selection)?)),
 };
 
 /// Spectra of medium resolution: two arms.
@@ -51,7 +52,7 @@ pub(super) const MEDIUM: Format = Format {
         let is_selected =
             |arm: &str| selection.arms.as_ref().is_none_or(|chosen| chosen.iter().any(|name| name == arm));
         let arms: Vec<_> = ARMS.into_iter().filter(|(_, arm)| is_selected(arm)).collect();
-        Ok(Box::new(open_tables(fits, &arms)?))
+        Ok(Box::new(open_tables(fits, &arms, selection)?))
     },
 };
 
@@ -93,7 +94,7 @@ fn coefficients(header: &Header) -> Option<(f64, f64)> {
 
 /// Reads a spectrum from the rows of the primary image. Its third row must be the wavelengths of COEFF0 and COEFF1, to
 /// half a pixel: in SDSS' spSpec files, and in those of LAMOST's pilot survey, it is something else.
-fn open_image(mut fits: Fits) -> Result<Single> {
+fn open_image(mut fits: Fits, selection: &Selection) -> Result<Single> {
     let pixels = fits.image(0)?.shape.get(1).copied().unwrap_or(0);
     fits.take(pixels, PIXEL)?;
     let mut all = Vec::new();
@@ -106,8 +107,9 @@ fn open_image(mut fits: Fits) -> Result<Single> {
     if !wavelength.iter().enumerate().all(is_grid) {
         return Err(fits.fault(0, "the third row of its image is not the wavelengths of COEFF0 and COEFF1"));
     }
-    let mask = mask.iter().map(|bits| *bits != 0.0).collect();
-    finish(&fits, vec![(0, "", Columns { wavelength, flux, ivar, mask: Some(mask) })], Vec::new())
+    let rule = MaskRule::new(ANY, selection.widen.as_ref());
+    let mask = mask.iter().map(|bits| rule.judge_number(*bits, size_of::<u64>())).collect();
+    finish(&fits, vec![(0, "", Columns { wavelength, flux, ivar, mask: Some(mask) })], &rule, Vec::new())
 }
 
 /// The arrays of an arm.
@@ -115,26 +117,27 @@ struct Columns {
     wavelength: Vec<f64>,
     flux: Vec<f64>,
     ivar: Vec<f64>,
-    mask: Option<Vec<bool>>,
+    mask: Option<Vec<PixelMask>>,
 }
 
 /// Reads a spectrum from one table per arm, given as the names of HDU and arm; a file may lack one of two.
-fn open_tables(mut fits: Fits, tables: &[(&str, &'static str)]) -> Result<Single> {
+fn open_tables(mut fits: Fits, tables: &[(&str, &'static str)], selection: &Selection) -> Result<Single> {
     let (mut arms, mut notes) = (Vec::new(), Vec::new());
+    let rule = MaskRule::new(ANY, selection.widen.as_ref());
     for (name, arm) in tables {
         let index = fits.find(name)?;
         if let Some(index) = index.filter(|k| fits.hdus.get(*k).is_some_and(|hdu| !is_empty(&hdu.kind))) {
-            arms.push((index, *arm, columns(&mut fits, index, &mut notes)?));
+            arms.push((index, *arm, columns(&mut fits, index, &rule, &mut notes)?));
         }
     }
     if arms.is_empty() {
         return Err(Error::format(&fits.path, "it has no co-added spectrum of the arms that are selected"));
     }
-    finish(&fits, arms, notes)
+    finish(&fits, arms, &rule, notes)
 }
 
 /// Reads the arrays of a table: one row with arrays in its cells, or one row per pixel.
-fn columns(fits: &mut Fits, index: usize, notes: &mut Vec<String>) -> Result<Columns> {
+fn columns(fits: &mut Fits, index: usize, rule: &MaskRule, notes: &mut Vec<String>) -> Result<Columns> {
     let table = fits.table(index)?.clone();
     let cells = table.column("FLUX").map_or(1, |column| column.repeat());
     if table.rows > 1 && cells > 1 {
@@ -147,8 +150,11 @@ fn columns(fits: &mut Fits, index: usize, notes: &mut Vec<String>) -> Result<Col
     fits.take(table.rows.saturating_mul(cells), PIXEL)?;
     let bytes = fits.rows(index, &(0..table.rows).collect::<Vec<_>>())?;
     let to_wavelength = |x| if name == "LOGLAM" { 10f64.powf(x) } else { x };
-    let mask = match MASKS.iter().find(|mask| table.column(mask).is_some()) {
-        Some(mask) => Some(fits.numbers_of_rows(index, mask, &bytes, |bits| bits != 0.0)?),
+    let mask = match MASKS.iter().find_map(|mask| table.column(mask)) {
+        Some(mask) => {
+            let size = mask.integer_bytes();
+            Some(fits.numbers_of_rows(index, &mask.name, &bytes, |bits| rule.judge_number(bits, size))?)
+        }
         None => {
             notes.push(format!("{}: no column of a mask: no pixel is masked but by its ivar", fits.what(index)));
             None
@@ -164,7 +170,7 @@ fn columns(fits: &mut Fits, index: usize, notes: &mut Vec<String>) -> Result<Col
 
 /// Makes a reader of the arms of one spectrum, each given with its HDU and name. Wavelengths in air are converted to
 /// vacuum, and the id is OBSID or the name of the file.
-fn finish(fits: &Fits, arms: Vec<(usize, &str, Columns)>, mut notes: Vec<String>) -> Result<Single> {
+fn finish(fits: &Fits, arms: Vec<(usize, &str, Columns)>, rule: &MaskRule, mut notes: Vec<String>) -> Result<Single> {
     let mut all = Vec::new();
     for (index, name, Columns { mut wavelength, flux, ivar, mask }) in arms {
         let lengths = [wavelength.len(), ivar.len(), mask.as_ref().map_or(flux.len(), Vec::len)];
@@ -173,9 +179,14 @@ fn finish(fits: &Fits, arms: Vec<(usize, &str, Columns)>, mut notes: Vec<String>
         }
         if is_air(fits, &[0, index]) {
             wavelength.iter_mut().for_each(|w| *w = air::to_vacuum(*w));
-            notes = vec![air::note(&fits.path)];
+            let note = air::note(&fits.path);
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
         }
-        all.push(ArmSpectra::new(name, flux.len(), Wavelength::Own(wavelength.into()), flux, ivar, mask)?);
+        let arm = ArmSpectra::new(name, flux.len(), Wavelength::Own(wavelength.into()), flux, ivar, None)?;
+        let applied = rule.applied(mask.is_some());
+        all.push(arm.with_pixels(mask.unwrap_or_default(), applied)?);
     }
     let id = fits.header(0)?.name("OBSID").unwrap_or_else(|| stem(&fits.path));
     Ok(Single::new(Spectra::from_arms(all, Some(Ids::Text(vec![id])))?, &fits.path, notes))

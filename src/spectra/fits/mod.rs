@@ -19,7 +19,7 @@ mod unknown;
 use std::path::Path;
 
 use super::reader::SpectraReader;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::io::fits::hdu::Fits;
 pub use select::Selection;
 pub(super) use unknown::WAY_OUT;
@@ -48,8 +48,17 @@ const FORMATS: &[Format] = &[
     mwm::FORMAT,
 ];
 
+/// Highest bit of a mask that is read: numbers of FITS files go through f64.
+const MOST_BIT: u8 = 52;
+
 /// Opens a file of spectra (FITS, gzipped or not) of one of the known layouts, told apart by its HDUs.
 pub(super) fn open(path: &Path, selection: &Selection) -> Result<Box<dyn SpectraReader>> {
+    if let Some(bit) = selection.widen.iter().flat_map(|widening| &widening.bits).find(|bit| **bit > MOST_BIT) {
+        return Err(Error::Usage(format!(
+            "{}: `spectra.widen.bits` has {bit}, but of masks in FITS files popfit reads the bits 0 to {MOST_BIT}",
+            path.display()
+        )));
+    }
     let fits = Fits::open(path)?;
     let found: Vec<&Format> = FORMATS.iter().filter(|format| (format.matches)(&fits)).collect();
     let &[format] = found.as_slice() else { return Err(unknown::refuse(&fits, &found)) };

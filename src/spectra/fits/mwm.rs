@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::apogee::BAD;
+use super::apogee::{Arrays, BAD};
 use super::medium::refuse_other_units;
 use super::single::stem;
 use super::{Format, Selection};
@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::io::fits::hdu::{Fits, Kind};
 use crate::io::fits::table::Table;
 use crate::spectra::arm::check_grid;
+use crate::spectra::widening::{MaskRule, PixelMask};
 use crate::spectra::{ArmSpectra, ColumnValues, Ids, Spectra, SpectraReader, Wavelength};
 use crate::values::Values;
 
@@ -23,7 +24,9 @@ const TABLES: [(&str, &str); 4] =
     [("BOSS/APO", "boss"), ("BOSS/LCO", "boss"), ("APOGEE/APO", "apogee"), ("APOGEE/LCO", "apogee")];
 /// Bits of SDSS' SPPIXMASK that make a pixel of BOSS useless: FULLREJECT (18), NOSKY (22), BRIGHTSKY (23), NODATA (24),
 /// REDMONSTER (28). PIXEL_FLAGS are those that any exposure has.
-const BAD_BOSS: i64 = 1 << 18 | 1 << 22 | 1 << 23 | 1 << 24 | 1 << 28;
+const BAD_BOSS: u64 = 1 << 18 | 1 << 22 | 1 << 23 | 1 << 24 | 1 << 28;
+/// Column of the bits of pixels.
+const FLAGS: &str = "PIXEL_FLAGS";
 /// Largest relative difference between the header's grid and the column WAVELENGTH, which is of f32.
 const ROUNDING: f64 = 1e-6;
 
@@ -55,6 +58,10 @@ fn weight(table: &Table) -> Option<&'static str> {
 struct Arm {
     name: &'static str,
     grid: Arc<[f64]>,
+    /// Meaning of its PIXEL_FLAGS.
+    rule: MaskRule,
+    /// Some of its tables have PIXEL_FLAGS.
+    has_flags: bool,
 }
 
 /// Yields the spectra of a file in the order of its tables; each has data in one arm.
@@ -83,10 +90,13 @@ impl MwmReader {
                 Some(arm) if arms.get(arm).is_some_and(|other| *other.grid == *grid) => arm,
                 Some(_) => return Err(fits.mismatch(index, format!("another table of arm {name} has another grid"))),
                 None => {
-                    arms.push(Arm { name, grid: grid.into() });
+                    let rule = MaskRule::new(if name == "boss" { BAD_BOSS } else { BAD }, selection.widen.as_ref());
+                    arms.push(Arm { name, grid: grid.into(), rule, has_flags: false });
                     arms.len() - 1
                 }
             };
+            let has_flags = fits.table(index)?.column(FLAGS).is_some();
+            arms.iter_mut().skip(arm).take(1).for_each(|arm| arm.has_flags |= has_flags);
             spectra.extend((0..rows).map(|row| (index, row, arm)));
         }
         if arms.is_empty() {
@@ -102,19 +112,19 @@ impl MwmReader {
     }
 
     /// Decodes flux, inverse variance and mask from the bytes of one row of a table.
-    fn arrays(&mut self, index: usize, bytes: &[u8]) -> Result<(Vec<f64>, Vec<f64>, Vec<bool>)> {
+    fn arrays(&mut self, index: usize, arm: usize, bytes: &[u8]) -> Result<Arrays> {
         let fits = &mut self.fits;
         let table = fits.table(index)?;
         let weight = weight(table).ok_or_else(|| fits.fault(index, "has neither IVAR nor E_FLUX"))?;
-        let has_flags = table.column("PIXEL_FLAGS").is_some();
-        let bad = if fits.hdus.get(index).is_some_and(|hdu| hdu.name.starts_with("BOSS")) { BAD_BOSS } else { BAD };
+        let size = table.column(FLAGS).map(|flags| flags.integer_bytes());
+        let rule = self.arms.get(arm).map(|arm| &arm.rule);
         let flux = fits.numbers_of_rows(index, "FLUX", bytes, |x| x)?;
         let from_error = |e: f64| if e > 0.0 { (e * e).recip() } else { 0.0 };
         let to_ivar = |x| if weight == "IVAR" { x } else { from_error(x) };
         let ivar = fits.numbers_of_rows(index, weight, bytes, to_ivar)?;
-        let mask = match has_flags {
-            true => fits.numbers_of_rows(index, "PIXEL_FLAGS", bytes, |bits| bits as i64 & bad != 0)?,
-            false => vec![false; flux.len()],
+        let mask = match (size, rule) {
+            (Some(size), Some(rule)) => fits.numbers_of_rows(index, FLAGS, bytes, |x| rule.judge_number(x, size))?,
+            _ => vec![PixelMask::Good; flux.len()],
         };
         if ivar.len() != flux.len() || mask.len() != flux.len() {
             return Err(fits.mismatch(index, "FLUX and its errors or flags have different numbers of pixels"));
@@ -151,12 +161,12 @@ impl SpectraReader for MwmReader {
         self.fits.begin_batch();
         let pixels: Vec<usize> = self.arms.iter().map(|arm| arm.grid.len()).collect();
         self.fits.take(some.len().saturating_mul(pixels.iter().sum()), 2 * size_of::<f64>() + 1)?;
-        let mut arrays: Vec<(Vec<f64>, Vec<f64>, Vec<bool>)> = vec![Default::default(); self.arms.len()];
+        let mut arrays: Vec<Arrays> = vec![Default::default(); self.arms.len()];
         let mut ids = Vec::new();
         for &(index, row, own) in &some {
             let bytes = self.fits.rows(index, &[row])?;
             ids.push(self.id(index, row, &bytes)?);
-            let read = self.arrays(index, &bytes)?;
+            let read = self.arrays(index, own, &bytes)?;
             for (arm, ((flux, ivar, mask), &count)) in arrays.iter_mut().zip(&pixels).enumerate() {
                 if arm == own {
                     flux.extend(&read.0);
@@ -166,14 +176,15 @@ impl SpectraReader for MwmReader {
                     // a spectrum of the other instrument: no pixel counts
                     flux.resize(flux.len() + count, 0.0);
                     ivar.resize(ivar.len() + count, 0.0);
-                    mask.resize(mask.len() + count, true);
+                    mask.resize(mask.len() + count, PixelMask::Masked);
                 }
             }
         }
         let mut arms = Vec::new();
         for (arm, (flux, ivar, mask)) in self.arms.iter().zip(arrays) {
             let grid = Wavelength::Shared(arm.grid.clone());
-            arms.push(ArmSpectra::new(arm.name, arm.grid.len(), grid, flux, ivar, Some(mask))?);
+            let data = ArmSpectra::new(arm.name, arm.grid.len(), grid, flux, ivar, None)?;
+            arms.push(data.with_pixels(mask, arm.rule.applied(arm.has_flags))?);
         }
         let mut spectra = Spectra::from_arms(arms, Some(Ids::Text(ids)))?;
         spectra.file = self.file.clone();
@@ -191,6 +202,7 @@ impl SpectraReader for MwmReader {
             ivar: Values::default(),
             mask: Cow::default(),
             resolution: None,
+            widening: arm.rule.applied(arm.has_flags),
         });
         let (rows, ids, columns) = (Vec::new(), Ids::Text(Vec::new()), Vec::new());
         Spectra { file: self.file.clone(), rows, ids, arms: arms.collect(), columns }

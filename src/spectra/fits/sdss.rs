@@ -1,12 +1,13 @@
 //! SDSS' spec files, full and lite: one spectrum as a table COADD, its properties in SPECOBJ (SPALL in eBOSS).
 
-use super::Format;
 use super::medium::is_air;
 use super::single::{self, Single};
+use super::{Format, Selection};
 use crate::error::{Error, Result};
 use crate::io::fits::columns::TableColumns;
 use crate::io::fits::hdu::{Fits, Kind};
 use crate::io::fits::table::TableColumn;
+use crate::spectra::widening::{ANY, MaskRule};
 use crate::spectra::{ArmSpectra, ColumnValues, Ids, Spectra, Wavelength, air};
 
 /// Bytes that a pixel takes beside its cells: as f64, and what is handed out.
@@ -17,7 +18,7 @@ pub(super) const FORMAT: Format = Format {
     name: "an SDSS spec (COADD)",
     selects_rows: false,
     matches: |fits| coadd(fits).is_some(),
-    open: |fits, _| Ok(Box::new(open(fits)?)),
+    open: |fits, selection| Ok(Box::new(open(fits, selection)?)),
 };
 
 /// Returns the position of the first table COADD, or without a name, with the numbers flux, loglam and ivar and, if
@@ -34,8 +35,8 @@ fn coadd(fits: &Fits) -> Option<usize> {
 }
 
 /// Reads the one spectrum of an SDSS `spec` file, its wavelengths converted from log₁₀ λ to Å in vacuum. Pixels with
-/// any bit of `and_mask` are masked: bad in every exposure.
-fn open(mut fits: Fits) -> Result<Single> {
+/// any bit of `and_mask`, bad in every exposure, are masked or widened.
+fn open(mut fits: Fits, selection: &Selection) -> Result<Single> {
     let index = coadd(&fits).ok_or_else(|| Error::format(&fits.path, "no table with flux, loglam and ivar"))?;
     let mut notes = Vec::new();
     fits.take(fits.table(index)?.rows, PIXEL)?;
@@ -50,14 +51,20 @@ fn open(mut fits: Fits) -> Result<Single> {
         wavelength.iter_mut().for_each(|w| *w = air::to_vacuum(*w));
         notes.push(air::note(&fits.path));
     }
-    let mask = match fits.column(index, "and_mask", &rows)? {
-        Some(_) => Some(numbers(&mut fits, index, "and_mask", &rows)?.iter().map(|bits| *bits != 0.0).collect()),
+    let rule = MaskRule::new(ANY, selection.widen.as_ref());
+    let bytes = fits.table(index)?.column("and_mask").map(TableColumn::integer_bytes);
+    let mask = match bytes {
+        Some(bytes) => {
+            let bits = numbers(&mut fits, index, "and_mask", &rows)?;
+            bits.iter().map(|bits| rule.judge_number(*bits, bytes)).collect()
+        }
         None => {
             notes.push(without_mask(&fits, index)?);
-            None
+            Vec::new()
         }
     };
-    let arm = ArmSpectra::new("", rows.len(), Wavelength::Own(wavelength.into()), flux, ivar, mask)?;
+    let arm = ArmSpectra::new("", rows.len(), Wavelength::Own(wavelength.into()), flux, ivar, None)?;
+    let arm = arm.with_pixels(mask, rule.applied(bytes.is_some()))?;
     let mut columns = Vec::new();
     for name in ["SPECOBJ", "SPALL"] {
         if let Some(k) = fits.find(name)?.filter(|&k| fits.table(k).is_ok_and(|table| table.rows == 1)) {

@@ -4,8 +4,10 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::setters::setters;
+use crate::spectra::Widening;
 
-/// Selection of the rows and arms that are read from a survey's file; empty fields select everything.
+/// Selection of the rows and arms that are read from a survey's file, and how their masks are read; empty fields
+/// select everything.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Selection {
@@ -17,6 +19,9 @@ pub struct Selection {
     pub min_signal_to_noise: Option<f64>,
     /// Names of arms.
     pub arms: Option<Vec<String>>,
+    /// Bits of masks that widen errors: the model's [`SpectraSettings::widen`](crate::SpectraSettings::widen). Without
+    /// it every bit that has a meaning masks its pixel. The signal-to-noise ratio is that of the file's errors.
+    pub widen: Option<Widening>,
 }
 
 setters!(Selection {
@@ -24,6 +29,7 @@ setters!(Selection {
     objtype: impl Into<String>, into;
     min_signal_to_noise: f64, Some;
     arms: Vec<String>, Some;
+    widen: Widening, Some;
 });
 
 impl Selection {

@@ -24,8 +24,18 @@ const ABSENT: usize = 32;
 ///
 /// # Errors
 /// Returns [`Error::ShapeMismatch`] if no arm matches, if a name is probably misspelt, or if a resolution matrix is
-/// missing.
+/// missing; [`Error::Usage`] if the masks were read by another rule than the model's.
 pub fn matched<'s>(model: &SpectralModel, spectra: &'s Spectra<'s>) -> Result<Vec<Cow<'s, ArmSpectra<'s>>>> {
+    let arms = matched_grids(model, spectra)?;
+    refuse_other_widening(model, spectra)?;
+    Ok(arms)
+}
+
+/// Returns what [`matched`] does, whatever rule the masks were read by: wavelengths are the same for all.
+///
+/// # Errors
+/// Returns [`Error::ShapeMismatch`] as [`matched`] does.
+pub fn matched_grids<'s>(model: &SpectralModel, spectra: &'s Spectra<'s>) -> Result<Vec<Cow<'s, ArmSpectra<'s>>>> {
     let found: Vec<_> = model.arms.iter().map(|arm| find(model, spectra, arm)).collect();
     if found.iter().all(Option::is_none) {
         return Err(none_matches(model, spectra));
@@ -35,6 +45,34 @@ pub fn matched<'s>(model: &SpectralModel, spectra: &'s Spectra<'s>) -> Result<Ve
     pairs
         .map(|(arm, data)| data.map_or_else(|| absent(arm, spectra), |data| with_resolution(arm, data, spectra)))
         .collect()
+}
+
+/// Fails if the errors of an arm that the model uses were not widened by the model's rule when its mask was read.
+fn refuse_other_widening(model: &SpectralModel, spectra: &Spectra) -> Result<()> {
+    for arm in model.arms.iter().filter_map(|arm| find(model, spectra, arm)) {
+        let applied = arm.widening.as_ref().map(|applied| &applied.widening);
+        if applied == model.widening() {
+            continue;
+        }
+        let place = [&*spectra.file, &arm.name].map(str::to_string).into_iter().filter(|part| !part.is_empty());
+        let place = place.chain(["`spectra.widen`".to_string()]).collect::<Vec<_>>().join(", ");
+        let message = match applied {
+            None => "the model widens errors by bits of masks, but these spectra were read without their bits",
+            Some(_) => "these spectra were read with errors that are widened by another rule than the model's",
+        };
+        return Err(Error::Usage(format!(
+            "{place}: {message}; give the model's rule to the reader (`Selection::widen`) or to the arrays \
+             (`ArmSpectra::with_mask_bits`)"
+        )));
+    }
+    Ok(())
+}
+
+/// Returns the names of the model's arms whose errors were to be widened, but whose masks in the file have no bits.
+pub fn without_bits<'m>(model: &'m SpectralModel, spectra: &Spectra) -> Vec<&'m str> {
+    let lacks_bits = |arm: &ArmSpectra| arm.widening.as_ref().is_some_and(|applied| !applied.has_bits);
+    let is_such = |arm: &&ModelArm| find(model, spectra, arm).is_some_and(lacks_bits);
+    model.arms.iter().filter(is_such).map(|arm| arm.name.as_str()).collect()
 }
 
 /// Returns the names of the model's arms that a file lacks.

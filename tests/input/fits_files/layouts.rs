@@ -175,6 +175,41 @@ fn mwm_rows_are_spectra_of_one_arm_each() {
     refused(&mwm([1, 0, 0, 0], false, &["CUNIT   = 'nm'"]), &["in nm"]);
 }
 
+/// Masks, and ivar in units of the file's, of all arms of the first spectra with a bit that widens.
+fn widened(file: &FitsBytes, bits: &[u8]) -> (Vec<bool>, Vec<f64>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = popfit_testing::file(folder.path(), "x.fits", &file.0);
+    let wide = batches(&path, &Selection::default().widen(popfit::Widening::new(bits, 2.0)), 9).unwrap();
+    let plain = batches(&path, &Selection::default(), 9).unwrap();
+    let pairs = || wide[0].arms.iter().zip(&plain[0].arms);
+    let ratios = |(wide, plain): (&popfit::spectra::ArmSpectra, &popfit::spectra::ArmSpectra)| -> Vec<f64> {
+        (0..wide.ivar.len()).map(|k| wide.ivar.at(k) / plain.ivar.at(k)).collect()
+    };
+    (pairs().flat_map(|(wide, _)| wide.mask.to_vec()).collect(), pairs().flat_map(ratios).collect())
+}
+
+#[test]
+fn bits_of_lamost_and_sdss_v_widen_errors() {
+    // one row of an image of floats
+    let wave = [0, 1, 2, 3].map(|j| 10f64.powf(3.57 + 1e-4 * f64::from(j)) as f32);
+    let old = image(wave, &[]);
+    assert_eq!(widened(&old, &[1]), (vec![false; 4], vec![1.0, 0.25, 1.0, 1.0]));
+    assert_eq!(widened(&old, &[2]), (vec![false, true, false, false], vec![1.0; 4]));
+    // a row per pixel, two arms
+    let primary = || FitsBytes::new(&["TELESCOP= 'LAMOST'", "OBSID   = 602905123"]);
+    let both = medium(medium(primary(), "COADD_B", 3.7), "COADD_R", 3.8);
+    assert_eq!(widened(&both, &[2]), (vec![false; 6], vec![1.0, 0.25, 1.0, 1.0, 0.25, 1.0]));
+    // 2^18 is bad in BOSS and harmless in APOGEE, where 1 and 2^12 are bad
+    let star = mwm([1, 0, 0, 0], false, &[]);
+    assert_eq!(widened(&star, &[18]).0, [false; 4]);
+    assert_eq!(widened(&star, &[18]).1[2], 0.25);
+    assert_eq!(widened(&star, &[12]).0, [false, false, true, false]);
+    assert_eq!(widened(&star, &[12]).1[3], 0.25);
+    let star = mwm([0, 0, 0, 1], false, &[]);
+    assert_eq!(widened(&star, &[18]).0, [false, true, false, true]);
+    assert_eq!(widened(&star, &[18]).1[2], 0.25);
+}
+
 /// Errors instead of inverse variances, and wavelengths in a column, as in files of older versions.
 #[test]
 fn mwm_files_with_errors_and_a_column_of_wavelengths() {

@@ -5,6 +5,8 @@ mod hostile;
 mod layouts;
 mod read;
 mod tiles;
+
+mod widened;
 mod write;
 
 use std::path::Path;

@@ -42,7 +42,7 @@ fn a_name_that_misses_a_known_one_is_an_error_that_says_which() {
     };
     for (meant, names) in [
         ("mask", &["MASK", "Mask", "masks", "badmask", "bad_mask", "b_mask", "mask_"][..]),
-        ("id", &["ID", "ids", "Id"]),
+        ("id", &["ID", "ids", "Id", "TARGETID", "target_id", "TargetIDs"]),
         ("ivar", &["IVAR", "weights", "b_ivar", "ivars"]),
         ("wavelength", &["wave", "Wavelength", "WAVELENGTH", "lambda", "wavelenght"]),
     ] {
@@ -96,6 +96,40 @@ fn arrays_that_nobody_reads_are_named_and_columns_are_not() {
     assert!(notes(&one).unwrap()[0].ends_with("not used: sky"));
     let misspelt = [("wavelength", f64s(&[3], &GRID)), flat("flux"), flat("ivar"), flat("MASK")];
     assert!(notes(&misspelt).unwrap_err().to_string().contains("did you mean `mask`?"));
+    // beside an id, a TARGETID is a column
+    let targets = [spectra_arrays(), vec![("TARGETID", i64s(&[1, 2, 3, 4, 5]))]].concat();
+    assert_eq!(notes(&targets).unwrap(), [""; 0]);
+    assert!(open(&npz(&targets, true)).unwrap().column("TARGETID").is_some());
+}
+
+/// A mask of one row for all spectra is never left out in silence.
+#[test]
+fn masks_of_one_row_for_all_spectra_are_refused_or_named() {
+    let row = bools(&[3], &[true, false, false]);
+    let all = super::spectra::with(&spectra_arrays(), "mask", row.clone());
+    let said = notes(&all).unwrap_err().to_string();
+    assert!(said.contains("mask has the shape [3], flux [5, 3]") && said.contains("np.broadcast_to(mask,"), "{said}");
+    // in place of a mask
+    let said = notes(&renamed(&all, "mask", "badmask")).unwrap_err().to_string();
+    assert!(said.contains("`badmask`") && said.contains("did you mean `mask`?"), "{said}");
+    // beside one
+    for (name, array) in [
+        ("badmask", row.clone()),
+        ("telluric", row.clone()),
+        ("sky_flags", npy("<i4", &[3], &[0; 12])),
+        ("mask_lines", f64s(&[3], &[1.0; 3])),
+    ] {
+        let said = notes(&[spectra_arrays(), vec![(name, array)]].concat()).unwrap().join("\n");
+        assert!(said.contains("(spectra, pixels)") && said.contains(&format!("not used: {name};")), "{said}");
+    }
+    // without a mask, a name that is like none
+    let bare: Arrays = spectra_arrays().into_iter().filter(|(name, _)| *name != "mask").collect();
+    let said = notes(&[bare, vec![("telluric", row)]].concat()).unwrap().join("\n");
+    assert!(said.contains("not used: telluric;"), "{said}");
+    // other arrays of one row are none of its business, and one value per spectrum is a column
+    let others =
+        [("grid", f64s(&[3], &GRID)), ("index", npy("<i4", &[3], &[0; 12])), ("good", bools(&[5], &[true; 5]))];
+    assert_eq!(notes(&[spectra_arrays(), others.to_vec()].concat()).unwrap(), [""; 0]);
 }
 
 #[test]

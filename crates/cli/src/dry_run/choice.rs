@@ -13,8 +13,8 @@ pub fn describe(paths: &[PathBuf], selection: &Selection, selected: u64) -> Resu
         return Ok(format!("spectra: {selected}, and all of them would be fitted"));
     }
     // options are applied one after another, in the reader's order
-    let mut none = Selection::default();
-    none.arms.clone_from(&selection.arms);
+    let mut none = selection.clone();
+    (none.target_ids, none.objtype, none.min_signal_to_noise) = (None, None, None);
     let mut with_ids = none.clone();
     with_ids.target_ids.clone_from(&selection.target_ids);
     let mut with_type = with_ids.clone();

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use super::popfit_in as popfit;
-use popfit_testing::tiny::{PIXELS, linear_layer, network_file, wave, wavelength};
-use popfit_testing::{f32s, f64s, file, npz};
+use popfit_testing::tiny::{self, PIXELS, linear_layer, network_file, wave, wavelength};
+use popfit_testing::{bools, f32s, f64s, file, npy, npz};
 
 /// Returns the text that `popfit check` prints about a network with the labels `a` and `b`, trained in ±10.
 #[track_caller]
@@ -306,4 +306,52 @@ fn a_wrong_file_or_device_is_told_before_the_model_is_described() {
         assert_eq!(output.status.code(), Some(2), "{told}");
         assert!(output.stdout.is_empty() && told.contains(message), "{told}");
     }
+}
+
+/// Bits of masks that widen errors: how many pixels they widen, and which files have none.
+#[test]
+fn widened_errors_are_counted_and_masks_without_bits_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    file(folder.path(), "net.safetensors", &network_file(&["a", "b"], "relu", &[linear_layer(2, wave)]));
+    let model = "[[arm]]\nname = \"b\"\nemulator = \"net.safetensors\"\n[continuum]\nkind = \"none\"\n";
+    let widen = format!("{model}[spectra]\nwiden = {{ bits = [1, 4], factor = 3.0 }}\n");
+    file(folder.path(), "model.toml", widen.as_bytes());
+    let spectra = tiny::spectra(&tiny::linear(&["a", "b"], wave), &[1.0, -2.0, 3.0, 0.5], 0.01);
+    let shape = [2, PIXELS];
+    // of each ten pixels, two are widened and one is masked
+    let bits = |k: usize| [0, 2, 0, 0, 16, 0, 8, 0, 0, 0][k % 10];
+    let masks = [
+        ("bits.npz", npy("|u1", &shape, &(0..2 * PIXELS).map(bits).collect::<Vec<u8>>())),
+        ("flags.npz", bools(&shape, &[false; 2 * PIXELS])),
+    ];
+    for (name, mask) in masks {
+        let arm = &spectra.arms[0];
+        let arrays = [
+            ("wavelength", f64s(&[PIXELS], &wavelength())),
+            ("flux", f64s(&shape, &arm.flux.to_double())),
+            ("ivar", f64s(&shape, &arm.ivar.to_double())),
+            ("mask", mask),
+        ];
+        file(folder.path(), name, &npz(&arrays, true));
+    }
+    let run = |words: &[&str]| popfit(folder.path(), words);
+    let output = run(&["check", "model.toml", "bits.npz", "flags.npz", "--device", "cpu"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let error = popfit_testing::message(&output);
+    let (all, masked, wide) = (4 * PIXELS, (0..2 * PIXELS).filter(|k| bits(*k) == 8).count(), 26);
+    let said = format!("those of {wide} of the {} pixels with a weight in the first 4 spectra", all - masked);
+    assert!(text.contains(&said), "no {said:?} in {text}{error}");
+    let note = "flags.npz, arm b: the mask has no bits";
+    assert!(text.contains(&format!("note: {note}")) && !text.contains("bits.npz, arm b: the mask"), "{text}");
+    // the same in a run, whose table is drawn with its spectra
+    let output = run(&["fit", "model.toml", "bits.npz", "flags.npz", "-o", "out.fits", "--device", "cpu"]);
+    let error = popfit_testing::message(&output);
+    assert!(output.status.success() && error.contains(&format!("popfit: {note}")), "{error}");
+    let output = run(&["report", "out.fits", "--spectra", "bits.npz", "flags.npz"]);
+    assert!(output.status.success(), "{}", popfit_testing::message(&output));
+    let output = run(&["fit", "model.toml", "flags.npz", "-o", "no.fits", "--device", "cpu"]);
+    let error = popfit_testing::message(&output);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("flags.npz: errors are to be widened") && error.contains("spectra.widen"), "{error}");
+    assert!(!folder.path().join("no.fits").exists());
 }

@@ -343,7 +343,11 @@ fn compare_passes_equal_tables_and_fails_others() {
     assert_eq!(popfit(&["compare", &text(&a), "nowhere.fits"]).status.code(), Some(2));
     let unread = popfit(&["compare", &text(&a), "table.csv"]);
     assert_eq!(unread.status.code(), Some(2));
-    assert!(message(&unread).contains("table.csv: a CSV table is written but not read back"), "{}", message(&unread));
+    let said = message(&unread);
+    assert!(
+        said.contains("table.csv: a CSV table is written but not read back") && said.contains("-o NAME.fits"),
+        "{said}"
+    );
     let png = text(&folder.path().join("c.png"));
     for (more, part) in [
         (["--plot", png.as_str()], "ends in .svg"),

@@ -15,7 +15,7 @@ fn is_accepted(folder: &Path, file: &str) {
     succeed(folder, &["check", file]);
     let text = std::fs::read_to_string(folder.join(file)).unwrap();
     // all but those that need what a network or a file of spectra has
-    let words = ["[", "bounds", "mask", "error_floor", "prior", "starts", "line_spread = ", "range"];
+    let words = ["[", "bounds", "mask", "widen", "error_floor", "prior", "starts", "line_spread = ", "range"];
     let is_example = |line: &str| line.strip_prefix("# ").is_some_and(|line| words.iter().any(|w| line.starts_with(w)));
     let examples = text.lines().filter(|line| is_example(line)).count();
     assert!(examples >= 6, "{examples} examples in {text}");

@@ -33,6 +33,7 @@ marginalise = true
 [spectra]
 mask = [[4300.0, 4450.0]]
 mask_rest = [[4850.0, 4875.0]]
+widen = { bits = [22, 23], factor = 3.0 }
 error_floor = 0.1
 nonfinite = "mask"
 loss = { kind = "huber", scale = 1.5 }
@@ -255,6 +256,8 @@ fn limits_are_those_of_the_parser() {
         ("continuum = { terms = N }", &["1", "32"], &["0", "33"]),
         ("continuum = { kind = \"rbf\", terms = N }", &["4", "32"], &["3", "33"]),
         ("continuum = { kind = \"none\", terms = N }", &[], &["1"]),
+        ("spectra.widen = { bits = [0, N], factor = 2 }", &["1", "63"], &["64", "-1", "0", "1.5"]),
+        ("spectra.widen = { bits = [3], factor = N }", &["1", "2.5"], &["0.99", "-2", "nan", "inf"]),
         ("spectra = { error_floor = N }", &["0", "0.5"], &["-0.1", "nan", "inf"]),
         ("velocity = { range = [0, N] }", &["30000"], &["30001", "nan"]),
         ("velocity = { fixed = N }", &["-30000"], &["-30001"]),

@@ -40,6 +40,9 @@ impl Schema {
             "exclusiveMinimum" => value.as_f64().is_none_or(|x| x > rule.as_f64().unwrap()),
             "minItems" => value.as_array().is_none_or(|items| items.len() as u64 >= rule.as_u64().unwrap()),
             "maxItems" => value.as_array().is_none_or(|items| items.len() as u64 <= rule.as_u64().unwrap()),
+            "uniqueItems" => value
+                .as_array()
+                .is_none_or(|items| items.iter().enumerate().all(|(k, item)| !items[..k].contains(item))),
             "items" => value.as_array().is_none_or(|items| items.iter().all(|item| self.holds(rule, item))),
             "required" => value
                 .as_object()

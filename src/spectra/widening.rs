@@ -1,0 +1,164 @@
+//! Bits of masks that widen the errors of pixels instead of masking them.
+
+use super::ArmSpectra;
+use crate::error::{Error, Result};
+
+/// Bits that all mask a pixel.
+pub(super) const ANY: u64 = u64::MAX;
+/// Largest magnitude below which f64 holds every integer.
+const EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
+
+/// Bits of integer masks that do not mask a pixel but widen its error by a factor.
+///
+/// A pixel that has some of these bits, and none of the others that mask pixels, counts with the inverse variance
+/// ivar / factor². Any other bit that masks a pixel masks it as ever.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Widening {
+    /// Bits from 0, the lowest, to 63.
+    pub bits: Vec<u8>,
+    /// Factor of the errors, at least 1.
+    pub factor: f64,
+}
+
+impl Widening {
+    /// Highest bit of a mask.
+    pub(crate) const MOST_BIT: u8 = 63;
+
+    /// Makes the rule that pixels with these bits, counted from 0, have their errors times `factor`.
+    pub fn new(bits: impl Into<Vec<u8>>, factor: f64) -> Widening {
+        Widening { bits: bits.into(), factor }
+    }
+
+    /// Returns the setting that makes no sense, and why; `None` if both do.
+    pub(crate) fn fault(&self) -> Option<(&'static str, String)> {
+        let repeated = || self.bits.iter().enumerate().find(|(k, bit)| self.bits.iter().take(*k).any(|b| b == *bit));
+        if self.bits.is_empty() {
+            return Some(("bits", "must name a bit".to_string()));
+        }
+        if let Some(bit) = self.bits.iter().find(|bit| **bit > Widening::MOST_BIT) {
+            return Some(("bits", format!("must be bits from 0 to {}, not {bit}", Widening::MOST_BIT)));
+        }
+        if let Some((_, bit)) = repeated() {
+            return Some(("bits", format!("must not have bit {bit} twice")));
+        }
+        let is_factor = self.factor.is_finite() && self.factor >= 1.0;
+        (!is_factor).then(|| ("factor", format!("must be a finite number of 1 or more, not {}", self.factor)))
+    }
+
+    /// Fails if the rule makes no sense.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.fault() {
+            Some((key, message)) => Err(Error::Usage(format!("widen: `{key}` {message}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The rule with which an arm's mask was read.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct AppliedWidening {
+    pub(crate) widening: Widening,
+    /// The arm has a mask of integers, not of booleans or none.
+    pub(crate) has_bits: bool,
+}
+
+/// Meaning of a pixel's mask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PixelMask {
+    Good,
+    Masked,
+    /// Its error counts by the factor of the widening.
+    Widened,
+}
+
+/// Meaning of the bits of masks.
+#[derive(Clone, Debug)]
+pub(super) struct MaskRule {
+    masking: u64,
+    /// Those that widen errors; 0 if nobody asks for it.
+    widening: u64,
+    asked: Option<Widening>,
+}
+
+impl MaskRule {
+    /// Makes a rule by which the bits `masking` mask a pixel, unless all of these that it has are bits of `asked`.
+    pub(super) fn new(masking: u64, asked: Option<&Widening>) -> MaskRule {
+        let bits = asked.map_or(&[][..], |widening| &widening.bits);
+        let widening = bits.iter().filter_map(|bit| 1u64.checked_shl(u32::from(*bit))).fold(0, |all, bit| all | bit);
+        MaskRule { masking, widening, asked: asked.cloned() }
+    }
+
+    /// Returns whether errors are to be widened.
+    pub(super) fn widens(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// Returns what is said of an arm that is read by this rule; `None` if no widening was asked for.
+    pub(super) fn applied(&self, has_bits: bool) -> Option<AppliedWidening> {
+        self.asked.clone().map(|widening| AppliedWidening { widening, has_bits })
+    }
+
+    /// Returns what the bits of a pixel mean.
+    pub(super) fn judge(&self, bits: u64) -> PixelMask {
+        if bits & self.masking & !self.widening != 0 {
+            PixelMask::Masked
+        } else if bits & self.widening != 0 {
+            PixelMask::Widened
+        } else {
+            PixelMask::Good
+        }
+    }
+
+    /// Returns what a number means whose bits are those of an integer of `bytes` bytes. A number that is no integer, or
+    /// so large that f64 may have rounded it, cannot be taken for bits, and masks a pixel as without widening.
+    pub(super) fn judge_number(&self, number: f64, bytes: usize) -> PixelMask {
+        if self.widens() && number.abs() < EXACT && number.fract() == 0.0 {
+            return self.judge(number as i64 as u64 & lowest_bytes(bytes));
+        }
+        let is_masked = if self.masking == ANY { number != 0.0 } else { number as i64 as u64 & self.masking != 0 };
+        if is_masked { PixelMask::Masked } else { PixelMask::Good }
+    }
+}
+
+/// Returns the bits of an integer of so many bytes, at most 8.
+fn lowest_bytes(bytes: usize) -> u64 {
+    u64::MAX >> (64 - 8 * bytes.clamp(1, 8))
+}
+
+impl<'a> ArmSpectra<'a> {
+    /// Replaces the mask by the bits of integers (n × pixels): pixels whose bits are all among those of `widening` have
+    /// their ivar divided by its factor², those with any other bit are masked. A model that asks for
+    /// [widened errors](crate::SpectraSettings::widen) takes arrays only if they were made with the same rule.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` when there are not as many bits as values of the flux; `Usage` for a rule without bits, with a
+    /// bit above 63 or twice, or with a factor that is not finite and at least 1, and for an arm whose errors were
+    /// widened before.
+    pub fn with_mask_bits(self, bits: &[u64], widening: &Widening) -> Result<ArmSpectra<'a>> {
+        widening.check()?;
+        if self.widening.is_some() {
+            return Err(Error::Usage("the bits of the mask were given before: errors would be widened twice".into()));
+        }
+        let rule = MaskRule::new(ANY, Some(widening));
+        self.with_pixels(bits.iter().map(|bits| rule.judge(*bits)).collect(), rule.applied(true))
+    }
+
+    /// Masks pixels, and widens the errors of others, as their bits were found to mean by a rule.
+    pub(super) fn with_pixels(
+        mut self,
+        pixels: Vec<PixelMask>,
+        applied: Option<AppliedWidening>,
+    ) -> Result<ArmSpectra<'a>> {
+        let is_widened = |k: usize| pixels.get(k) == Some(&PixelMask::Widened);
+        if let Some(AppliedWidening { widening, .. }) = &applied
+            && pixels.len() == self.ivar.len()
+            && pixels.contains(&PixelMask::Widened)
+        {
+            self.ivar.divide_where(is_widened, widening.factor * widening.factor);
+        }
+        self.widening = applied;
+        // in the memory of the pixels
+        self.with_mask(pixels.into_iter().map(|pixel| pixel == PixelMask::Masked).collect::<Vec<bool>>())
+    }
+}
