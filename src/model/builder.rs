@@ -209,8 +209,8 @@ impl SpectralModelBuilder {
         Ok(())
     }
 
-    /// Fails if an interval of a mask is empty or not finite, if `widen` is invalid, if the error floor is negative or not
-    /// finite, or if the loss is invalid or not for spectra.
+    /// Fails if an interval of a mask is empty or not finite, if `widen` is invalid, if the error floor is negative or
+    /// not finite, or if the loss is invalid or not for spectra.
     fn check_spectra(&self) -> Result<()> {
         for (key, mask) in [("mask", &self.spectra.mask), ("mask_rest", &self.spectra.mask_rest)] {
             let is_interval = |(low, high): &(f64, f64)| low.is_finite() && high.is_finite() && low < high;

@@ -5,7 +5,7 @@ pub const UNDAMPED: f64 = 0.1;
 /// Damping of the finishing steps: nothing but a guard of the Cholesky factorisation.
 pub const FINISHING_DAMPING: f64 = 1e-6;
 /// Most finishing steps.
-pub const FINISHING_STEPS: u32 = 40;
+pub const FINISHING_STEPS: u32 = 20;
 /// Rise of the cost that a finishing step may end with: guards against nonsense, not against rounding.
 pub const FINISHING_RISE: f64 = 1.1;
 /// Cosine of the gradient above which a finishing step that led nowhere or was too long counts as far from the minimum.
