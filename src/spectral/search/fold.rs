@@ -57,7 +57,7 @@ struct Scrutiny {
 /// levels, 11 without the last one, which costs 1.3 % of the evaluations, and 8 if it began at four rounds, which would
 /// cost another 5 %.
 const LEVELS: [Scrutiny; 3] = [
-    Scrutiny { min_rounds: 7, distances: &[0.1, 0.15, 0.2, 0.3, 0.4], effects: 0.04..0.7, max_rho: 0.3 },
+    Scrutiny { min_rounds: 7, distances: &[0.1, 0.2, 0.4], effects: 0.04..0.7, max_rho: 0.3 },
     Scrutiny { min_rounds: 6, distances: &[0.12, 0.25], effects: 0.15..0.7, max_rho: 0.15 },
     Scrutiny { min_rounds: 5, distances: &[0.18], effects: 0.15..0.7, max_rho: 0.15 },
 ];
