@@ -143,8 +143,8 @@ impl Normal {
             shader.constants.unsigned("OF_LOSS", own);
         }
         let of_loss = if self.loss.is_some() { pixel_sums::OF_LOSS } else { 0 };
-        sweeps.push(Sweep { function: "reduce_sums", sums: own + of_loss });
-        pixel_sums::declare_sums(&mut shader.constants, &sweeps);
+        sweeps.push(Sweep { function: "reduce_sums", sums: own + of_loss, kept: 0 });
+        pixel_sums::declare_sums(&mut shader.constants, &sweeps)?;
         Ok(shader)
     }
 
