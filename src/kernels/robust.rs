@@ -193,7 +193,8 @@ impl<R: Real> Tally<R> {
 
     /// Adds the arm's sums to a member's; `ratio` is the factor of the normal matrix.
     pub fn add_to(&self, ratio: f64, sums: &mut LossSums) {
-        sums.curvature += ratio * self.weight;
+        sums.curvature += self.loss.curvature;
+        sums.matrix_curvature += ratio * self.weight;
         sums.scatter += self.loss.scatter;
         sums.downweighted += self.loss.downweighted;
     }

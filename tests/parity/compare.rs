@@ -33,8 +33,8 @@ pub fn compare_sums(what: &str, cpu: &[Outcome], gpu: &[Outcome], tolerance: f64
         compare(&format!("{what}: chi2, penalty"), &terms, &found, (2, 0.0), tolerance)?;
         compare(&format!("{what}: ln det"), &[c.ln_det, 10.0], &[g.ln_det, 10.0], (2, 0.0), tolerance)?;
         // a single pixel may lie on the border of those that are downweighted
-        let of_loss = |o: &Outcome| [o.loss.curvature, o.loss.scatter];
-        compare(&format!("{what}: loss"), &of_loss(c), &of_loss(g), (2, 0.0), tolerance)?;
+        let of_loss = |o: &Outcome| [o.loss.curvature, o.loss.matrix_curvature, o.loss.scatter];
+        compare(&format!("{what}: loss"), &of_loss(c), &of_loss(g), (3, 0.0), tolerance)?;
         let few = |o: &Outcome| [o.loss.downweighted];
         compare(&format!("{what}: downweighted"), &few(c), &few(g), (1, 1.0), 1.0)?;
         // g_p is a sum of residual x J: its rounding scales with their norms
