@@ -9,7 +9,7 @@ fn cell(field: u32, slot: u32) -> u32 {
 
 // chi2, penalty, ln det, three sums of a loss, gradient, normal matrix
 fn sum_count() -> u32 {
-    return 6u + parameter_count + packed(parameter_count, 0u);
+    return 3u + LOSS_SUMS + parameter_count + packed(parameter_count, 0u);
 }
 
 // chi2 + penalty of the accepted point.

@@ -32,7 +32,8 @@ fn curvature_ratio() -> f32 {
 }
 
 fn add_loss_sums(slot: u32) {
-    state[at(TRIAL_LOSS, slot)] += curvature_ratio() * totals[FIRST + OF_LOSS];
-    state[at(TRIAL_LOSS + 1u, slot)] += totals[FIRST + OF_LOSS + 2u];
-    state[at(TRIAL_LOSS + 2u, slot)] += totals[FIRST + OF_LOSS + 3u];
+    state[at(TRIAL_LOSS, slot)] += totals[FIRST + OF_LOSS + 1u];
+    state[at(TRIAL_LOSS + 1u, slot)] += curvature_ratio() * totals[FIRST + OF_LOSS];
+    state[at(TRIAL_LOSS + 2u, slot)] += totals[FIRST + OF_LOSS + 2u];
+    state[at(TRIAL_LOSS + 3u, slot)] += totals[FIRST + OF_LOSS + 3u];
 }

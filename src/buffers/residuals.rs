@@ -6,6 +6,10 @@ use crate::math::Real;
 use crate::math::gram::BLOCK;
 use crate::math::logarithms::sum_of_logarithms;
 
+/// Values that are multiplied before their logarithm is taken. The product of so many is finite for residuals up to
+/// 10¹⁹ times the loss's scale.
+const FACTORS: usize = 8;
+
 /// Means over residuals of a standard normal distribution under a robust loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NormalMeans {
@@ -74,6 +78,12 @@ impl Estimator {
         NormalMeans { weight, curvature, scatter, variance }
     }
 
+    /// Returns Σ cost of a block whose products overflow, one by one: the logarithm of what is not finite is none.
+    #[cold]
+    fn far_cost<R: Real>(self, residuals: &[R; BLOCK]) -> f64 {
+        residuals.iter().map(|r| self.share(r.to_f64(), 1.0, 0.0).cost).sum()
+    }
+
     /// Returns ψ′ of a residual under a robust loss, which may be negative.
     fn curvature(self, residual: f64) -> f64 {
         let z = self.scale().map_or(0.0, |scale| (residual / scale).powi(2));
@@ -87,14 +97,14 @@ impl Estimator {
     }
 
     /// Returns Σ cost of a block of residuals under a robust loss, in f64. The logarithms of Cauchy's and Student's are
-    /// those of products.
+    /// those of products, first of [`FACTORS`] values each.
     #[inline(always)]
     pub(crate) fn cost<R: Real>(self, residuals: &[R; BLOCK]) -> f64 {
         let Some(scale) = self.scale() else { return f64::NAN };
         let (inverse, height) = (1.0 / scale, self.central_weight() * scale * scale);
-        let mut values = [0.0; BLOCK];
         match self {
             Estimator::Huber(_) => {
+                let mut values = [0.0; BLOCK];
                 for (value, r) in values.iter_mut().zip(residuals) {
                     let u = (r.to_f64() * inverse).abs();
                     *value = if u <= 1.0 { u * u } else { 2.0 * u - 1.0 };
@@ -102,13 +112,15 @@ impl Estimator {
                 height * total(&values)
             }
             Estimator::Cauchy(_) | Estimator::Student(_) => {
-                for (value, r) in values.iter_mut().zip(residuals) {
-                    let u = r.to_f64() * inverse;
-                    *value = 1.0 + u * u;
+                let mut products = [1.0; BLOCK / FACTORS];
+                for part in residuals.chunks_exact(BLOCK / FACTORS) {
+                    for (product, r) in products.iter_mut().zip(part) {
+                        let u = r.to_f64() * inverse;
+                        *product *= 1.0 + u * u;
+                    }
                 }
-                // the logarithm of what is not finite is none
-                let total = total(&values);
-                if total.is_finite() { height * sum_of_logarithms(&values) } else { total }
+                let total = total(&products);
+                if total.is_finite() { height * sum_of_logarithms(&products) } else { self.far_cost(residuals) }
             }
             // the arctangent of what is not finite is finite
             _ => {
@@ -119,9 +131,9 @@ impl Estimator {
     }
 }
 
-/// Returns the sum of a block's values, in lanes.
+/// Returns the sum of values, in lanes.
 #[inline(always)]
-fn total(values: &[f64; BLOCK]) -> f64 {
+fn total(values: &[f64]) -> f64 {
     let mut lanes = [0.0; 8];
     for part in values.chunks_exact(8) {
         lanes.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
@@ -151,6 +163,10 @@ mod tests {
                 let difference = (psi(r + step) - psi(r - step)) / (2.0 * step);
                 assert!(far || (curvature - difference).abs() < 1e-6, "{estimator:?} at {r}: {curvature} {difference}");
             }
+            let mut far = residuals;
+            (0..FACTORS).for_each(|k| far[20 + k * (BLOCK / FACTORS)] = 1e25);
+            let single: f64 = far.iter().map(|r| estimator.share(*r, 1.0, 0.0).cost).sum();
+            assert!((estimator.cost(&far) / single - 1.0).abs() < 1e-12, "{estimator:?}");
             let sum: f64 = residuals.iter().map(|r| estimator.share(*r, 1.0, 0.0).cost).sum();
             assert!((estimator.cost(&residuals) / sum - 1.0).abs() < 1e-12, "{estimator:?}");
             for bad in [f64::NAN, f64::INFINITY] {

@@ -5,12 +5,22 @@ use crate::math::triangle::packed_length;
 /// Sums over the pixels of a spectrum under a robust loss with ψ half of its derivative; all 0 without a loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LossSums {
-    /// Σ ψ′ as in the normal matrix, with a lower limit: Σ ψ/r times the ratio that normal residuals give.
+    /// Σ ψ′, which outliers may make negative.
     pub curvature: f64,
+    /// Σ ψ′ as the normal matrix has it: not below Σ ψ/r times what normal residuals give.
+    pub matrix_curvature: f64,
     /// Σ ψ².
     pub scatter: f64,
     /// Number of pixels whose weight ψ/r is below half of that of a small residual.
     pub downweighted: f64,
+}
+
+impl LossSums {
+    /// Returns sums that are all NaN.
+    fn poisoned() -> LossSums {
+        let nan = f64::NAN;
+        LossSums { curvature: nan, matrix_curvature: nan, scatter: nan, downweighted: nan }
+    }
 }
 
 /// Sums over a member's rows at one point.
@@ -32,7 +42,7 @@ impl Sums {
             chi2: f64::NAN,
             penalty: f64::NAN,
             ln_det: f64::NAN,
-            loss: LossSums { curvature: f64::NAN, scatter: f64::NAN, downweighted: f64::NAN },
+            loss: LossSums::poisoned(),
             gradient: vec![f64::NAN; parameters],
             normal_matrix: vec![f64::NAN; packed_length(parameters)],
         }

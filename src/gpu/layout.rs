@@ -93,6 +93,9 @@ const STATUSES: [(&str, Status); 8] = [
     ("STALLED", Status::Stalled),
 ];
 
+/// Sums over pixels of a robust loss.
+const LOSS_SUMS: usize = 4;
+
 /// The layout of a population.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
@@ -101,13 +104,13 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Returns the number of floats that a field takes per member: P, P (P + 1) / 2 for a packed matrix, 3 for the sums
+    /// Returns the number of floats that a field takes per member: P, P (P + 1) / 2 for a packed matrix, 4 for the sums
     /// of a loss, or 1.
     fn length(self, field: Field) -> usize {
         match field {
             Field::TrialParameters | Field::TrialGradient | Field::Accepted | Field::Gradient => self.parameters,
             Field::TrialNormal | Field::Normal => packed_length(self.parameters),
-            Field::TrialLoss | Field::Loss => 3,
+            Field::TrialLoss | Field::Loss => LOSS_SUMS,
             _ => 1,
         }
     }
@@ -164,7 +167,8 @@ impl Layout {
         let mut out = Constants::default();
         out.unsigned("PARAMETERS", self.parameters);
         out.unsigned("CAPACITY", self.capacity);
-        out.unsigned("TRIAL_SUMS", 6 + self.parameters + packed_length(self.parameters));
+        out.unsigned("TRIAL_SUMS", self.offset(Field::Accepted) - self.offset(Field::TrialChi2));
+        out.unsigned("LOSS_SUMS", LOSS_SUMS);
         for (field, name) in FIELDS {
             out.unsigned(name, self.offset(field));
         }
@@ -220,7 +224,7 @@ mod tests {
         ] {
             assert_eq!(layout.offset(accepted) - layout.offset(trial), shift);
         }
-        assert_eq!(layout.state_length(), 2 * (5 + 6 + 5 + 15) + 3);
+        assert_eq!(layout.state_length(), 2 * (5 + 7 + 5 + 15) + 3);
     }
 
     #[test]

@@ -168,8 +168,9 @@ fn outcome(layout: Layout, slot: usize, state: &[f32], control: &[i32]) -> Outco
         ln_det: number(Field::LnDet, 0),
         loss: LossSums {
             curvature: number(Field::Loss, 0),
-            scatter: number(Field::Loss, 1),
-            downweighted: number(Field::Loss, 2),
+            matrix_curvature: number(Field::Loss, 1),
+            scatter: number(Field::Loss, 2),
+            downweighted: number(Field::Loss, 3),
         },
         gradient: list(Field::Gradient, layout.parameters),
         normal_matrix: list(Field::Normal, packed_length(layout.parameters)),

@@ -113,7 +113,7 @@ impl Kernel for Continuum {
         shader.constants.unsigned("TERMS", terms);
         shader.constants.unsigned("TRIANGLE", packed_length(terms));
         let sweeps = self.declare_sweeps(&mut shader);
-        pixel_sums::declare_sums(&mut shader.constants, &sweeps);
+        pixel_sums::declare_sums(&mut shader.constants, &sweeps)?;
         Ok(shader)
     }
 }
@@ -124,14 +124,16 @@ impl Continuum {
     /// over pixels that the continuum needs.
     pub(super) fn declare_sweeps(&self, shader: &mut Shader) -> Vec<Sweep> {
         let terms = self.basis.terms;
-        let mut sweeps = vec![Sweep { function: "reduce_continuum_sums", sums: pixel_sums::of_continuum(terms) }];
+        let sums = pixel_sums::of_continuum(terms);
+        let mut sweeps = vec![Sweep { function: "reduce_continuum_sums", sums, kept: 0 }];
         shader.constants.unsigned("FIRST_DATA", if self.loss.is_some() { self.pixels } else { 0 });
         shader.uses.push(if self.loss.is_some() { "refinement" } else { "no_refinement" });
         if let Some(loss) = self.loss {
             robust::declare_loss(shader, loss);
             shader.constants.unsigned("STEPS", STEPS);
-            shader.constants.unsigned("REFINED", pixel_sums::of_continuum(terms));
-            sweeps.push(Sweep { function: "reduce_refinement_sums", sums: pixel_sums::of_refinement(terms) });
+            shader.constants.unsigned("REFINED", sums);
+            let sums = pixel_sums::of_refinement(terms);
+            sweeps.push(Sweep { function: "reduce_refinement_sums", sums, kept: terms });
         }
         sweeps
     }

@@ -79,8 +79,8 @@ impl Kernel for Estimate {
             .line(&format!("fn share_of(d: f32, w: f32, m: f32) -> vec3<f32> {{ return {}; }}", self.estimator.wgsl()));
         constants.unsigned("PIXELS", self.pixels);
         let count = pixel_sums::declare_tangents(constants, &self.columns)?;
-        let sweep = Sweep { function: "reduce_sums", sums: pixel_sums::of_normal(count, 0) };
-        pixel_sums::declare_sums(constants, &[sweep]);
+        let sweep = Sweep { function: "reduce_sums", sums: pixel_sums::of_normal(count, 0), kept: 0 };
+        pixel_sums::declare_sums(constants, &[sweep])?;
         Ok(shader)
     }
 }

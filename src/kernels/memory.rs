@@ -1,6 +1,7 @@
 //! The view of memory that a kernel's Rust twin has.
 
 use super::custom::ModelScratch;
+use super::robust::Weighing;
 use crate::buffers::{BufferId, Parameter, Sums};
 use crate::math::Real;
 use crate::math::aligned::Aligned;
@@ -22,6 +23,8 @@ pub struct Scratch<R> {
     pub(super) model: ModelScratch,
     /// Block of rows whose products are summed.
     pub(super) products: Aligned<R>,
+    /// The loss that residuals were last weighed under.
+    pub(super) weighing: Option<Weighing>,
 }
 
 /// The memory of one member and its spectrum, or, for products, the rows of many members one after another.

@@ -11,7 +11,7 @@ use pulp::{Simd, WithSimd};
 use super::pixel_sums::{self, Sweep};
 #[cfg(feature = "gpu")]
 use super::robust;
-use super::robust::Tally;
+use super::robust::{Tally, Weighing, add_terms};
 #[cfg(feature = "gpu")]
 use super::shader::{Dispatch, Shader, ShaderContext};
 #[cfg(feature = "gpu")]
@@ -61,6 +61,7 @@ impl Kernel for Normal {
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         let mut scratch = memory.take_scratch();
+        let weighing = self.loss.map(|loss| scratch.weighing(loss));
         memory.add(|memory, sums| {
             let continuum = self.continuum.map(|(basis, solution)| Projection {
                 terms: basis.terms,
@@ -75,7 +76,7 @@ impl Kernel for Normal {
                 data: &memory.floats(self.data)[..self.pixels],
                 weight: memory.floats(self.weight),
                 continuum,
-                loss: self.loss,
+                weighing,
                 sums,
                 block: &mut scratch.products,
             };
@@ -143,8 +144,8 @@ impl Normal {
             shader.constants.unsigned("OF_LOSS", own);
         }
         let of_loss = if self.loss.is_some() { pixel_sums::OF_LOSS } else { 0 };
-        sweeps.push(Sweep { function: "reduce_sums", sums: own + of_loss });
-        pixel_sums::declare_sums(&mut shader.constants, &sweeps);
+        sweeps.push(Sweep { function: "reduce_sums", sums: own + of_loss, kept: 0 });
+        pixel_sums::declare_sums(&mut shader.constants, &sweeps)?;
         Ok(shader)
     }
 
@@ -171,7 +172,7 @@ struct MemberRows<'a, R> {
     pub data: &'a [R],
     pub weight: &'a [R],
     pub continuum: Option<Projection<'a, R>>,
-    pub loss: Option<Estimator>,
+    pub weighing: Option<Weighing>,
     pub sums: &'a mut Sums,
     /// Memory for a block of rows.
     pub block: &'a mut Aligned<R>,
@@ -223,7 +224,7 @@ impl<R: Real> MemberRows<'_, R> {
                     smooth.iter_mut().zip(basis).for_each(|(s, b)| *s += factor * b.to_f64());
                 }
             }
-            if let Some(loss) = self.loss {
+            if let Some(Weighing { loss, .. }) = self.weighing {
                 let mut residuals = [0.0; BLOCK];
                 let [data, weight, value] = [self.data, self.weight, self.model].map(|row| &row[start..start + count]);
                 for ((((r, d), w), v), s) in residuals.iter_mut().zip(data).zip(weight).zip(value).zip(&smooth) {
@@ -246,11 +247,11 @@ impl<R: Real> MemberRows<'_, R> {
     }
 
     /// Adds an arm's χ², gradient and normal matrix to the sums, from `gram`, with rows S (terms), J (columns), r.
-    fn accumulate(&mut self, gram: &Gram<R>, tally: Option<Tally>) {
+    fn accumulate(&mut self, gram: &Gram<R>, tally: Option<Tally<R>>) {
         let terms = self.continuum.map_or(0, |c| c.terms);
         let count = self.columns.len();
-        if let (Some(loss), Some(tally)) = (self.loss, tally) {
-            return self.accumulate_robust(gram, &tally, tally.ratio(loss));
+        if let Some(tally) = tally {
+            return self.accumulate_robust(gram, &tally, tally.ratio());
         }
         let residual = terms + count;
         // L⁻¹ B, one column a tangent
@@ -274,7 +275,7 @@ impl<R: Real> MemberRows<'_, R> {
 
     /// Does so under a robust loss, with the continuum in the stored basis, which makes no difference to what is left
     /// without it.
-    fn accumulate_robust(&mut self, gram: &Gram<R>, tally: &Tally, ratio: f64) {
+    fn accumulate_robust(&mut self, gram: &Gram<R>, tally: &Tally<R>, ratio: f64) {
         let terms = self.continuum.map_or(0, |c| c.terms);
         let residual = terms + self.columns.len();
         let mut factor: Vec<f64> = (0..terms).flat_map(|i| (0..=i).map(move |j| gram.sum(i, j))).collect();
@@ -345,44 +346,50 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
         if rows == 0 {
             return self.add_cost();
         }
-        let skip = if self.loss.is_some() { 0 } else { terms };
+        let skip = if self.weighing.is_some() { 0 } else { terms };
         let mut gram = Gram::in_memory(std::mem::take(self.block), terms + rows + 1, skip);
         let coefficients = self.continuum.map(|c| c.coefficients::<R>()).unwrap_or_default();
-        let (mut smooth, mut scaled) = ([R::ONE; BLOCK], [R::ZERO; BLOCK]);
-        let mut tally = self.loss.map(|_| Tally::default());
+        let (mut smooth, mut scaled, mut heights) = ([R::ONE; BLOCK], [R::ZERO; BLOCK], [R::ZERO; BLOCK]);
+        let mut tally = self.weighing.map(Tally::new);
         for start in (0..self.pixels).step_by(BLOCK) {
             let count = BLOCK.min(self.pixels - start);
             let (weight, value) = (&self.weight[start..start + count], &self.model[start..start + count]);
+            // 1. residuals
             for ((s, w), v) in scaled.iter_mut().zip(weight).zip(value) {
                 *s = if *w > R::ZERO { *w * *v } else { R::ZERO };
             }
             if let Some(c) = self.continuum {
                 smooth.fill(R::ZERO);
-                // a copy: what is behind a reference might be one of the rows, and the loop no vector code
-                for (k, &factor) in coefficients.iter().enumerate() {
-                    let basis = &c.basis[k * self.pixels + start..][..count];
-                    for ((s, b), (row, v)) in smooth.iter_mut().zip(basis).zip(gram.row(k).iter_mut().zip(&scaled)) {
-                        *s = factor.fused(*b, *s);
-                        *row = *v * *b;
-                    }
-                }
+                add_terms(&coefficients, &c.basis[start..], self.pixels, &mut smooth[..count]);
             }
             let data = &self.data[start..start + count];
             for (((r, d), v), s) in gram.row(terms + rows).iter_mut().zip(data).zip(&scaled).zip(&smooth) {
                 *r = *d - *v * *s;
             }
-            for i in 0..rows {
-                let tangent = &self.model[(1 + i) * self.pixels + start..][..count];
-                for (((j, w), t), s) in gram.row(terms + i).iter_mut().zip(weight).zip(tangent).zip(&smooth) {
-                    *j = if *w > R::ZERO { *w * *s * *t } else { R::ZERO };
+            // 2. their weights under the loss, by whose roots the rows are multiplied
+            let heights = match &mut tally {
+                None => weight,
+                Some(tally) => {
+                    let residuals = &mut gram.row(terms + rows)[..count];
+                    let roots = tally.add(simd, residuals, weight);
+                    for (((h, w), s), root) in heights.iter_mut().zip(weight).zip(&mut scaled).zip(roots) {
+                        (*h, *s) = (*w * *root, *s * *root);
+                    }
+                    residuals.iter_mut().zip(roots).for_each(|(r, root)| *r *= *root);
+                    &heights[..count]
+                }
+            };
+            // 3. the continuum's terms and the tangents
+            if let Some(c) = self.continuum {
+                for k in 0..terms {
+                    let basis = &c.basis[k * self.pixels + start..][..count];
+                    gram.row(k).iter_mut().zip(basis).zip(&scaled).for_each(|((row, b), v)| *row = *v * *b);
                 }
             }
-            if let (Some(loss), Some(tally)) = (self.loss, &mut tally) {
-                let mut residuals = [R::ZERO; BLOCK];
-                residuals[..count].copy_from_slice(&gram.row(terms + rows)[..count]);
-                let roots = tally.add(loss, &residuals, weight);
-                for i in 0..=terms + rows {
-                    gram.row(i)[..count].iter_mut().zip(&roots).for_each(|(x, root)| *x *= *root);
+            for i in 0..rows {
+                let tangent = &self.model[(1 + i) * self.pixels + start..][..count];
+                for (((j, w), t), s) in gram.row(terms + i).iter_mut().zip(heights).zip(tangent).zip(&smooth) {
+                    *j = if *w > R::ZERO { *w * *s * *t } else { R::ZERO };
                 }
             }
             gram.add(simd, count);

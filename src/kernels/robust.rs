@@ -10,8 +10,9 @@
 //! with C = SᵀS of that fit, N the number of pixels, and ω₀ the weight of a small residual. C ω₀ is an upper limit of
 //! the curvature of half the cost, so no step raises it (Huber 1981, section 7.8). Sums f64, rows f32 or f64.
 
-use pulp::NullaryFnOnce;
+use pulp::{Simd, WithSimd};
 
+use super::memory::Scratch;
 #[cfg(feature = "gpu")]
 use super::shader::Shader;
 use crate::buffers::{Estimator, LossSums};
@@ -29,80 +30,171 @@ const LEAST_MEAN: f64 = 0.5;
 const LEAST_RATIO: f64 = 0.98;
 /// A pixel counts as downweighted if its weight is below this share of that of a small residual.
 const DOWNWEIGHTED: f64 = 0.5;
-/// Sums over pixels side by side.
-const LANES: usize = 16;
 
 /// A number for each pixel of a block; 0 beyond the end of a row.
 pub(super) type Block<R> = [R; BLOCK];
 
-/// Returns Σ of a block.
+/// Adds Σ a_k p_k to `sums` at the first pixels of a block, given the rows p_k from there on, `stride` apart, four
+/// terms at a time.
 #[inline(always)]
-fn total<R: Real>(values: &Block<R>) -> f64 {
-    let mut lanes = [R::ZERO; LANES];
-    for part in values.chunks_exact(LANES) {
-        lanes.iter_mut().zip(part).for_each(|(sum, x)| *sum += *x);
+pub(super) fn add_terms<R: Real>(factors: &[R], rows: &[R], stride: usize, sums: &mut [R]) {
+    let pixels = sums.len();
+    let row = |k: usize| &rows[k * stride..][..pixels];
+    let whole = factors.len() - factors.len() % 4;
+    for k in (0..whole).step_by(4) {
+        let [a, b, c, d] = [factors[k], factors[k + 1], factors[k + 2], factors[k + 3]];
+        let [p, q, r, t] = [row(k), row(k + 1), row(k + 2), row(k + 3)];
+        for ((((sum, p), q), r), t) in sums.iter_mut().zip(p).zip(q).zip(r).zip(t) {
+            *sum = d.fused(*t, c.fused(*r, b.fused(*q, a.fused(*p, *sum))));
+        }
     }
-    lanes.map(R::to_f64).iter().sum()
+    for (k, &factor) in factors.iter().enumerate().skip(whole) {
+        sums.iter_mut().zip(row(k)).for_each(|(sum, p)| *sum = factor.fused(*p, *sum));
+    }
 }
 
-/// Returns Σ a b over the pixels of a row.
+/// Returns the sums of blocks.
 #[inline(always)]
-fn dot<R: Real>(a: &[R], b: &Block<R>) -> f64 {
-    let mut lanes = [R::ZERO; LANES];
-    let (whole, rest) = a.split_at(a.len() - a.len() % LANES);
-    for (a, b) in whole.chunks_exact(LANES).zip(b.chunks_exact(LANES)) {
-        lanes.iter_mut().zip(a).zip(b).for_each(|((sum, a), b)| *sum = a.fused(*b, *sum));
+fn totals<R: Real, S: Simd, const N: usize>(simd: S, blocks: [&Block<R>; N]) -> [f64; N] {
+    let blocks = blocks.map(|block| R::vectors::<S>(block));
+    let mut lanes = [R::splat(simd, R::ZERO); N];
+    // plain loops here and below: a closure would leave the vector instructions' scope
+    for k in 0..BLOCK / R::lanes::<S>() {
+        for (sum, block) in lanes.iter_mut().zip(&blocks) {
+            *sum = R::plus(simd, *sum, block[k]);
+        }
     }
-    lanes.iter_mut().zip(rest).zip(&b[whole.len()..]).for_each(|((sum, a), b)| *sum = a.fused(*b, *sum));
-    lanes.map(R::to_f64).iter().sum()
+    let mut sums = [0.0; N];
+    for q in 0..N {
+        sums[q] = R::total(simd, lanes[q]).to_f64();
+    }
+    sums
 }
 
-/// Sums over the residuals of an arm.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
+/// Returns Σ a b over the pixels of some rows a: several at a time, because each sum waits for its last addition.
+#[inline(always)]
+fn dots<R: Real, S: Simd, const N: usize>(simd: S, rows: [&[R]; N], b: &Block<R>) -> [f64; N] {
+    let (vectors, factors) = (rows.map(|row| R::vectors::<S>(row)), R::vectors::<S>(b));
+    let count = vectors.first().map_or(0, |row| row.len());
+    let mut lanes = [R::splat(simd, R::ZERO); N];
+    for k in 0..count {
+        for q in 0..N {
+            lanes[q] = R::multiply_add(simd, vectors[q][k], factors[k], lanes[q]);
+        }
+    }
+    let mut sums = [0.0; N];
+    for q in 0..N {
+        let mut sum = R::total(simd, lanes[q]);
+        for j in count * R::lanes::<S>()..rows[q].len() {
+            sum = rows[q][j].fused(b[j], sum);
+        }
+        sums[q] = sum.to_f64();
+    }
+    sums
+}
+
+/// A robust loss, and the least ratio of Σ ψ′ to Σ ω in the normal matrix, which takes an integral.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Weighing {
+    pub loss: Estimator,
+    least_ratio: f64,
+}
+
+impl Weighing {
+    /// Makes the weighing of residuals under a loss.
+    fn new(loss: Estimator) -> Weighing {
+        Weighing { loss, least_ratio: LEAST_RATIO * loss.normal_means().ratio() }
+    }
+}
+
+impl<R> Scratch<R> {
+    /// Returns the weighing of residuals under a loss, which is kept until another one is asked for.
+    pub(super) fn weighing(&mut self, loss: Estimator) -> Weighing {
+        match self.weighing {
+            Some(known) if known.loss == loss => known,
+            _ => *self.weighing.insert(Weighing::new(loss)),
+        }
+    }
+}
+
+/// Sums over the residuals of an arm, and memory for a block of them.
+pub(super) struct Tally<R> {
+    weighing: Weighing,
     /// Σ ρ.
     pub cost: f64,
     /// Σ ω.
     weight: f64,
     /// Σ ψ′, Σ ψ², and the number of downweighted pixels.
     loss: LossSums,
+    residuals: Block<R>,
+    /// 1 where a pixel counts, else 0.
+    on: Block<R>,
+    weights: Block<R>,
+    curvatures: Block<R>,
+    squares: Block<R>,
+    downweighted: Block<R>,
+    /// The roots of the weights.
+    roots: Block<R>,
 }
 
-impl Tally {
-    /// Adds the residuals of a block, and returns the roots of their weights. Pixels whose `mask` is 0 do not count.
+impl<R: Real> Tally<R> {
+    /// Makes sums that are all zero.
     #[inline(always)]
-    pub fn add<R: Real>(&mut self, loss: Estimator, residuals: &Block<R>, mask: &[R]) -> Block<R> {
-        let zeros = [R::ZERO; BLOCK];
-        let (mut weights, mut curvatures, mut on) = (zeros, zeros, zeros);
-        loss.weigh(residuals, &mut weights, &mut curvatures);
-        self.cost += loss.cost(residuals);
+    pub fn new(weighing: Weighing) -> Tally<R> {
+        let (loss, zeros) = (LossSums::default(), [R::ZERO; BLOCK]);
+        Tally {
+            weighing,
+            cost: 0.0,
+            weight: 0.0,
+            loss,
+            residuals: zeros,
+            on: zeros,
+            weights: zeros,
+            curvatures: zeros,
+            squares: zeros,
+            downweighted: zeros,
+            roots: zeros,
+        }
+    }
+
+    /// Adds residuals of at most a block, and returns the roots of their weights. Those of pixels whose `mask` is 0 are
+    /// 0, and do not count.
+    #[inline(always)]
+    pub fn add<S: Simd>(&mut self, simd: S, values: &[R], mask: &[R]) -> &[R] {
+        let Weighing { loss, .. } = self.weighing;
+        let Tally { residuals, on, weights, curvatures, squares, downweighted, roots, .. } = self;
+        residuals[values.len()..].fill(R::ZERO);
+        on[values.len()..].fill(R::ZERO);
+        residuals[..values.len()].copy_from_slice(values);
         on.iter_mut().zip(mask).for_each(|(on, mask)| *on = if *mask > R::ZERO { R::ONE } else { R::ZERO });
+        loss.weigh(&*residuals, weights, curvatures);
+        self.cost += loss.cost(residuals);
         let least = R::of(DOWNWEIGHTED * loss.central_weight());
-        let (mut squares, mut few, mut roots) = (zeros, zeros, zeros);
         for j in 0..BLOCK {
             let weight = weights[j] * on[j];
             let psi = weight * residuals[j];
-            few[j] = if weight < least { on[j] } else { R::ZERO };
+            downweighted[j] = if weight < least { on[j] } else { R::ZERO };
             (weights[j], curvatures[j], squares[j]) = (weight, curvatures[j] * on[j], psi * psi);
             roots[j] = weight.root();
         }
-        self.weight += total(&weights);
-        self.loss.curvature += total(&curvatures);
-        self.loss.scatter += total(&squares);
-        self.loss.downweighted += total(&few);
-        roots
+        let [weight, curvature, scatter, few] = totals(simd, [&*weights, &*curvatures, &*squares, &*downweighted]);
+        self.weight += weight;
+        self.loss.curvature += curvature;
+        self.loss.scatter += scatter;
+        self.loss.downweighted += few;
+        &self.roots[..values.len()]
     }
 
     /// Returns the factor of the normal matrix, which gives it the loss's own curvature on average, and not less than
     /// for normal residuals: far from the minimum Σ ψ′ may vanish.
-    pub fn ratio(&self, loss: Estimator) -> f64 {
-        let least = LEAST_RATIO * loss.normal_means().ratio();
-        if self.weight > 0.0 { (self.loss.curvature / self.weight).max(least) } else { 1.0 }
+    pub fn ratio(&self) -> f64 {
+        if self.weight > 0.0 { (self.loss.curvature / self.weight).max(self.weighing.least_ratio) } else { 1.0 }
     }
 
     /// Adds the arm's sums to a member's; `ratio` is the factor of the normal matrix.
     pub fn add_to(&self, ratio: f64, sums: &mut LossSums) {
-        sums.curvature += ratio * self.weight;
+        sums.curvature += self.loss.curvature;
+        sums.matrix_curvature += ratio * self.weight;
         sums.scatter += self.loss.scatter;
         sums.downweighted += self.loss.downweighted;
     }
@@ -139,7 +231,7 @@ impl<R: Real> Refinement<'_, R> {
 
     /// Returns Sᵀψ in the stored basis, and κ.
     #[inline(always)]
-    fn slopes(&self, coefficients: &[R]) -> (Vec<f64>, f64) {
+    fn slopes<S: Simd>(&self, simd: S, coefficients: &[R]) -> (Vec<f64>, f64) {
         let mut slopes = vec![0.0; self.terms];
         let (mut curvature, mut number) = (0.0, 0.0);
         let zeros = [R::ZERO; BLOCK];
@@ -147,10 +239,8 @@ impl<R: Real> Refinement<'_, R> {
         for start in (0..self.pixels).step_by(BLOCK) {
             let count = BLOCK.min(self.pixels - start);
             let mut smooth = zeros;
-            for (k, &factor) in coefficients.iter().enumerate() {
-                let basis = &self.basis[k * self.pixels + start..][..count];
-                smooth.iter_mut().zip(basis).for_each(|(s, b)| *s = factor.fused(*b, *s));
-            }
+            let basis = &self.basis[start..];
+            add_terms(coefficients, basis, self.pixels, &mut smooth[..count]);
             if count < BLOCK {
                 (scaled, residual, on) = (zeros, zeros, zeros);
             }
@@ -166,22 +256,32 @@ impl<R: Real> Refinement<'_, R> {
                 scaled[j] *= weights[j] * residual[j];
                 curvatures[j] *= on[j];
             }
-            curvature += total(&curvatures);
-            number += total(&on);
-            for (k, slope) in slopes.iter_mut().enumerate() {
-                let basis = &self.basis[k * self.pixels + start..][..count];
-                *slope += dot(basis, &scaled);
+            let [of_curvature, of_number] = totals(simd, [&curvatures, &on]);
+            curvature += of_curvature;
+            number += of_number;
+            let row = |k: usize| &basis[k * self.pixels..][..count];
+            let mut fours = slopes.chunks_exact_mut(4);
+            let mut k = 0;
+            for four in &mut fours {
+                let sums = dots(simd, [row(k), row(k + 1), row(k + 2), row(k + 3)], &scaled);
+                four.iter_mut().zip(sums).for_each(|(slope, sum)| *slope += sum);
+                k += 4;
+            }
+            for slope in fours.into_remainder() {
+                let [sum] = dots(simd, [row(k)], &scaled);
+                *slope += sum;
+                k += 1;
             }
         }
         (slopes, (curvature / f64::max(number, 1.0)).max(LEAST_MEAN * self.loss.central_weight()))
     }
 }
 
-impl<R: Real> NullaryFnOnce for Refinement<'_, R> {
+impl<R: Real> WithSimd for Refinement<'_, R> {
     type Output = ();
 
     #[inline(always)]
-    fn call(self) {
+    fn with_simd<S: Simd>(self, simd: S) {
         let terms = self.terms;
         let mut a: Vec<f64> = self.solution[..terms].iter().map(|x| x.to_f64()).collect();
         let mut factor = vec![0.0; packed_length(terms)];
@@ -189,7 +289,7 @@ impl<R: Real> NullaryFnOnce for Refinement<'_, R> {
             (0..=i).for_each(|j| factor[packed_index(i, j)] = self.solution[terms + i * terms + j].to_f64());
         }
         for _ in 0..STEPS {
-            let (slopes, curvature) = self.slopes(&self.stored(&a));
+            let (slopes, curvature) = self.slopes(simd, &self.stored(&a));
             let rows = self.transform.chunks_exact(terms).enumerate();
             let one = |(i, row): (usize, &[R])| row[..=i].iter().zip(&slopes).map(|(t, s)| t.to_f64() * s).sum();
             let mut step: Vec<f64> = rows.map(one).collect();
@@ -212,7 +312,7 @@ pub(super) fn declare_loss(shader: &mut Shader, loss: Estimator) {
     constants.float("LOSS_SCALE", loss.scale().unwrap_or(1.0));
     constants.float("LEAST_CURVATURE", LEAST_MEAN * loss.central_weight());
     constants.float("LEAST_WEIGHT", DOWNWEIGHTED * loss.central_weight());
-    constants.float("LEAST_RATIO", LEAST_RATIO * loss.normal_means().ratio());
+    constants.float("LEAST_RATIO", Weighing::new(loss).least_ratio);
     let value = loss.wgsl_loss("loss_argument(r)");
     constants.line(&format!("fn loss_at(r: f32) -> vec3<f32> {{ return {value}; }}"));
 }

@@ -245,7 +245,7 @@ pub struct SpectraSettings {
     /// there lies in an interval at any velocity within a margin of the fit's.
     pub mask_rest: Vec<(f64, f64)>,
     /// Bits of the spectra's masks that widen errors instead of masking pixels. The spectra are to be read with the
-    /// same rule: [`Selection::widen`](crate::spectra::Selection::widen), or
+    /// same rule: `Selection::widen` for files, or
     /// [`ArmSpectra::with_mask_bits`](crate::spectra::ArmSpectra::with_mask_bits) for arrays.
     pub widen: Option<Widening>,
     /// Errors below this × their median are raised to it.

@@ -1,18 +1,23 @@
 //! Size of a spectrum's residuals relative to their errors: χ², and what stands for it under a robust loss.
 //!
 //! Under a robust loss the cost has no known distribution, because it also counts pixels that do not belong to the
-//! spectrum. The covariance of the parameters is then s A⁻¹ with A = Σ ψ′ J Jᵀ (Huber 1981, eq. 6.5 of chapter 7) and
+//! spectrum. The covariance of the parameters is then s H⁻¹ with H = Σ ψ′ J Jᵀ (Huber 1981, eq. 6.5 of chapter 7) and
 //!
 //! ```text
 //! s = (Σ ψ² / dof) / (Σ ψ′ / N).
 //! ```
 //!
-//! It is the sandwich A⁻¹ (Σ ψ² J Jᵀ) A⁻¹ of residuals that do not depend on J: outliers lie where they lie. In units
-//! of its expectation for normal residuals, s takes the place of χ²/dof.
+//! It is the sandwich H⁻¹ (Σ ψ² J Jᵀ) H⁻¹ of residuals that do not depend on J: outliers lie where they lie. The normal
+//! matrix A of the steps has a curvature of its own, τ Σ ω, in place of Σ ψ′, so that H⁻¹ = (τ Σ ω / Σ ψ′) A⁻¹. In
+//! units of its expectation for normal residuals, s takes the place of χ²/dof.
 
 use crate::buffers::{Estimator, LossSums, NormalMeans};
 use crate::model::{Limits, ModelParameter};
 use crate::solver::Outcome;
+
+/// Least Σ ψ′ in a covariance, as a share of the normal matrix's. Normal residuals leave more unless they are more than
+/// ten times as large as their errors; outliers, whose ψ′ is negative, may leave nothing.
+const LEAST_SHARE: f64 = 0.1;
 
 /// Measure of residuals for one model.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +45,7 @@ impl Misfit {
             None => ChiSquare { value: outcome.chi2, dof },
             Some(NormalMeans { curvature, scatter, variance, .. }) => {
                 let effective = 2.0 * dof / variance;
-                let ratio = covariance_factor(outcome.loss, pixels, dof) * curvature / scatter;
+                let ratio = spread(outcome.loss, pixels, dof) * curvature / scatter;
                 ChiSquare { value: ratio * effective, dof: effective }
             }
         }
@@ -69,10 +74,21 @@ impl Misfit {
     }
 }
 
-/// Returns s, by which the inverse of the normal matrix is multiplied.
+/// Returns Σ ψ′, which is positive.
+fn curvature(sums: LossSums) -> f64 {
+    sums.curvature.max(LEAST_SHARE * sums.matrix_curvature)
+}
+
+/// Returns s.
+fn spread(sums: LossSums, pixels: usize, dof: f64) -> f64 {
+    let spread = sums.scatter * pixels as f64 / (curvature(sums) * dof);
+    if spread.is_finite() && spread > 0.0 { spread } else { 1.0 }
+}
+
+/// Returns s τ Σ ω / Σ ψ′, by which the inverse of the normal matrix is multiplied.
 pub fn covariance_factor(sums: LossSums, pixels: usize, dof: f64) -> f64 {
-    let factor = sums.scatter * pixels as f64 / (sums.curvature * dof);
-    if factor.is_finite() && factor > 0.0 { factor } else { 1.0 }
+    let ratio = sums.matrix_curvature / curvature(sums);
+    spread(sums, pixels, dof) * if ratio.is_finite() && ratio > 0.0 { ratio } else { 1.0 }
 }
 
 #[cfg(test)]

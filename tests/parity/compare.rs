@@ -32,9 +32,9 @@ pub fn compare_sums(what: &str, cpu: &[Outcome], gpu: &[Outcome], tolerance: f64
         let (terms, found) = ([c.chi2, c.penalty], [g.chi2, g.penalty]);
         compare(&format!("{what}: chi2, penalty"), &terms, &found, (2, 0.0), tolerance)?;
         compare(&format!("{what}: ln det"), &[c.ln_det, 10.0], &[g.ln_det, 10.0], (2, 0.0), tolerance)?;
+        let of_loss = |o: &Outcome| [o.loss.curvature, o.loss.matrix_curvature, o.loss.scatter];
+        compare(&format!("{what}: loss"), &of_loss(c), &of_loss(g), (3, 0.0), tolerance)?;
         // a pixel may lie at the limit of downweighting
-        let of_loss = |o: &Outcome| [o.loss.curvature, o.loss.scatter];
-        compare(&format!("{what}: loss"), &of_loss(c), &of_loss(g), (2, 0.0), tolerance)?;
         let [expected, found] = [c, g].map(|outcome| outcome.loss.downweighted);
         if (expected - found).abs() > 1.0 + 0.01 * expected {
             return Err(format!("{what}: {found} downweighted pixels instead of {expected}"));

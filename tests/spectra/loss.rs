@@ -3,9 +3,9 @@
 use popfit::{
     Continuum, Device, Emulator, Estimator, FitRow, FitTable, Flags, Spectra, SpectraSettings, SpectralModel,
 };
-use popfit_testing::demo_emulator;
 use popfit_testing::fits::{demo_spectra, devices, fitter, pick, same_bits};
 use popfit_testing::random::Random;
+use popfit_testing::{array, demo_emulator, demo_file};
 
 const LOSSES: [Estimator; 3] = [Estimator::Huber(1.345), Estimator::Student(4.0), Estimator::Cauchy(2.385)];
 
@@ -77,24 +77,72 @@ fn cosmic_rays_do_not_move_a_fit() {
     }
 }
 
-/// Errors that are all too small or too large are flagged as they are without a loss. Where they are too large, the
-/// errors of the fit follow the scatter; where they are too small, most pixels are beyond the loss's scale, and they
-/// follow it in part.
+/// Returns √⟨ψ²⟩/⟨ψ′⟩ over normal residuals of a standard deviation, to which the sandwich's errors are proportional.
+fn sandwich(loss: Estimator, deviation: f64) -> f64 {
+    let psi = |r: f64| match loss {
+        Estimator::Huber(c) => r.clamp(-c, c),
+        Estimator::Student(dof) => (dof + 1.0) * r / (dof + r * r),
+        Estimator::Cauchy(c) => r / (1.0 + (r / c).powi(2)),
+        _ => r,
+    };
+    let step = 1e-3;
+    let (mut scatter, mut curvature) = (0.0, 0.0);
+    for k in -8000..8000 {
+        let (x, h) = (step * (f64::from(k) + 0.5), 1e-5);
+        let r = x * deviation;
+        let density = step * (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
+        scatter += density * psi(r).powi(2);
+        curvature += density * (psi(r + h) - psi(r - h)) / (2.0 * h);
+    }
+    scatter.sqrt() / curvature
+}
+
+/// The demo's spectra with their inverse variances multiplied by a factor.
+fn rescaled(factor: f64) -> Spectra<'static> {
+    let mut spectra = demo_spectra();
+    spectra.arms[0].ivar.to_mut().iter_mut().for_each(|w| *w *= factor);
+    spectra
+}
+
+/// Errors that are all too small or too large are flagged as they are without a loss.
 #[test]
-fn flags_and_errors_follow_the_scatter() {
+fn flags_follow_the_scatter() {
     for (factor, flag) in [(9.0, Flags::HIGH_CHI2 | Flags::POOR_CHI2), (1.0 / 9.0, Flags::LOW_CHI2)] {
-        let mut spectra = demo_spectra();
-        spectra.arms[0].ivar.to_mut().iter_mut().for_each(|w| *w *= factor);
         for loss in LOSSES {
-            let as_is = fit(loss, &demo_spectra(), &Device::cpu()).to_rows();
-            let rows = fit(loss, &spectra, &Device::cpu()).to_rows();
+            let rows = fit(loss, &rescaled(factor), &Device::cpu()).to_rows();
             let flagged = rows.iter().filter(|row| row.flags.contains(flag)).count();
             assert!(flagged > rows.len() / 2, "{loss:?}, ivar times {factor}: {flagged} of {}", rows.len());
-            let ratio = median(rows.iter().zip(&as_is).map(|(a, b)| a.errors[0] / b.errors[0]));
-            let expected = if factor > 1.0 { 0.5..1.6 } else { 0.8..1.6 };
-            assert!(expected.contains(&ratio), "{loss:?}, ivar times {factor}: {ratio}");
         }
     }
+}
+
+/// Where all given errors are wrong by the same factor, the errors of the fits are what the sandwich gives for
+/// residuals of their true size, and what the fits scatter by. A loss has a scale of its own, so that their efficiency
+/// depends on the factor.
+#[test]
+fn errors_follow_the_scatter() {
+    let (_, truth) = array(&demo_file("truth.npz"), "parameters");
+    for loss in LOSSES {
+        let as_is = fit(loss, &demo_spectra(), &Device::cpu()).to_rows();
+        for deviation in [1.0, 3.0, 1.0 / 3.0] {
+            let rows = fit(loss, &rescaled(deviation * deviation), &Device::cpu()).to_rows();
+            let expected = sandwich(loss, deviation) / sandwich(loss, 1.0) / deviation;
+            for p in 0..rows[0].parameters.len() {
+                let ratios = rows.iter().zip(&as_is).map(|(a, b)| a.errors[p] / b.errors[p]);
+                let ratio = median(ratios.filter(|ratio| ratio.is_finite()));
+                assert!((ratio / expected - 1.0).abs() < 0.04, "{loss:?}, {deviation}, {p}: {ratio}, not {expected}");
+            }
+            let pairs = rows.iter().zip(truth.chunks_exact(rows[0].parameters.len()));
+            let width = 1.4826 * median(pairs.flat_map(|(row, truth)| pulls(row, truth)).map(f64::abs));
+            assert!((0.85..1.15).contains(&width), "{loss:?}, errors wrong by {deviation}: pulls of {width}");
+        }
+    }
+}
+
+/// Returns the distances of a row's parameters from the truth, in those of their errors that are finite.
+fn pulls(row: &FitRow, truth: &[f64]) -> Vec<f64> {
+    let all = row.parameters.iter().zip(&row.errors).zip(truth);
+    all.filter(|((_, error), _)| error.is_finite()).map(|((x, error), truth)| (x - truth) / error).collect()
 }
 
 #[test]
