@@ -13,7 +13,8 @@
 //! ρ is about 1 where there is no fold, and near 0 where the template has turned back. One more start then begins
 //! there.
 //!
-//! Of `synb` fits an eighth are checked, and about 1 % get such a start. Checks and starts depend on one spectrum alone.
+//! Of `synb` fits an eighth are checked, and about 1 % get such a start. Checks and starts depend on one spectrum
+//! alone.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
