@@ -49,14 +49,15 @@ struct Scrutiny {
 /// detects minima at δ/1.55 to δ/0.45 if ρ is below 0.3, and at δ/1.39 to δ/0.61 if it is below 0.15. Together, the
 /// distances of each level detect minima at 0.065 to 0.88, 0.086 to 0.41, and 0.13 to 0.3 of the range.
 ///
-/// Of `synb` fits 2.5 % take seven rounds or more, 3 % six, and 7 % five. Of 245,760 fits with six seeds of the library,
-/// some fifteen ended on the wrong side of a fold of logg, at 0.13 to 0.32 of its range. As many of them took three or
-/// four rounds as took more. In nearly all of them ρ was below 0.15 at one of these distances, and the relative effect
-/// was mostly between 0.15 and 0.7. With the label of the largest effect there would be three times as many probes.
+/// Of `synb` fits 2.5 % take seven rounds or more, 3 % six, and 7 % five. Of 245,760 fits with six seeds of the
+/// library, some fifteen ended on the wrong side of a fold of logg, at 0.13 to 0.32 of its range. As many of them
+/// took three or four rounds as took more. In nearly all of them ρ was below 0.15 at one of these distances, and the
+/// relative effect was mostly between 0.15 and 0.7. With the label of the largest effect there would be three times
+/// as many probes.
 ///
-/// Of 81,920 fits (ten seeds of data, two of the library), 8 ended more than 1 above the lowest known minimum with these
-/// levels, 11 without the last one, which costs 1.3 % of the evaluations, and 8 if it began at four rounds, which would
-/// cost another 5 %.
+/// Of 81,920 fits (ten seeds of data, two of the library), 8 ended more than 1 above the lowest known minimum with
+/// these levels, 11 without the last one, which costs 1.3 % of the evaluations, and 8 if it began at four rounds,
+/// which would cost another 5 %.
 const LEVELS: [Scrutiny; 3] = [
     Scrutiny { min_rounds: 7, distances: &[0.1, 0.2, 0.4], effects: 0.04..0.7, max_rho: 0.3 },
     Scrutiny { min_rounds: 6, distances: &[0.12, 0.25], effects: 0.15..0.7, max_rho: 0.15 },
