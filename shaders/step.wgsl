@@ -107,7 +107,8 @@ fn finish(slot: u32, has_strode: bool) -> i32 {
 
 // The square of the distance that all remaining steps cover together, in errors; 0 if the reductions do not show it.
 fn squared_distance(slot: u32) -> f32 {
-    return select(0.0, squared_remaining_distance(reduction, state[at(PREDICTED_REDUCTION, slot)]), is_comparable(slot));
+    let remaining = squared_remaining_distance(reduction, state[at(PREDICTED_REDUCTION, slot)]);
+    return select(0.0, remaining, is_comparable(slot));
 }
 
 // True if the remaining steps cover a larger distance than that at which a fit may end.

@@ -39,6 +39,12 @@ pub fn all_finite(values: &[f64]) -> bool {
     values.iter().all(|x| x.is_finite())
 }
 
+/// Returns the median, the upper middle one of an even number; `None` if there are no values. Reorders the values.
+pub fn median(values: &mut [f64]) -> Option<f64> {
+    let middle = values.len() / 2;
+    (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, f64::total_cmp).1)
+}
+
 /// Returns where and why a grid in Å is not finite, positive and strictly increasing; `None` if it is.
 pub fn bad_wavelength(grid: &[f64]) -> Option<(usize, String)> {
     let mut previous = 0.0;

@@ -4,6 +4,8 @@
 //! continuum without lines, the first guess, and the coefficients at which the fit's continuum sets out, comes by least
 //! squares, which a single cosmic ray can spoil.
 
+use crate::math::median;
+
 /// Pixels of a block, which has a level of its own, and of which every other one says what it is.
 const BLOCK: usize = 64;
 /// A pixel is replaced if it lies further above the median of its block than this many standard errors or, where lines
@@ -48,12 +50,6 @@ fn level(flux: &[f64], ivar: &[f64]) -> Option<Level> {
     let level = median(&mut sorted)?;
     sorted.iter_mut().for_each(|y| *y = (*y - level).abs());
     Some(Level { median: level, scatter: OF_DEVIATION * median(&mut sorted)? })
-}
-
-/// Returns the middle one of some numbers, the higher of two; `None` of none. Changes their order.
-fn median(values: &mut [f64]) -> Option<f64> {
-    let middle = values.len() / 2;
-    (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
 #[cfg(test)]

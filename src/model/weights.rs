@@ -8,6 +8,7 @@ use super::fault::place;
 use super::prepare::RawArm;
 use super::sampling::Sampling;
 use super::{Cause, Fault, ModelArm, NonFinite, SpectralModel};
+use crate::math::median;
 
 /// Returns the inverse variance of each pixel, with the error floor applied; 0 for pixels that are masked, not used,
 /// marked as bad by a huge error, or (if the settings allow it) not finite.
@@ -82,7 +83,7 @@ fn leave_out_marked(flux: &[f64], ivar: &mut [f64]) {
     loop {
         let remaining = || ivar.iter().copied().filter(|w| *w > 0.0 && *w <= highest);
         let limit_of_largest = marked_up_to(remaining().fold(0.0, f64::max));
-        let Some(good) = median(remaining().filter(|w| *w > limit_of_largest)) else { return };
+        let Some(good) = median_of(remaining().filter(|w| *w > limit_of_largest)) else { return };
         let limit = marked_up_to(good);
         if are_measured(flux, ivar, limit..highest) {
             let is_marked = |w: f64| w <= limit && (w <= NO_INFORMATION * good || is_mark(w));
@@ -98,7 +99,7 @@ fn leave_out_marked(flux: &[f64], ivar: &mut [f64]) {
 fn are_measured(flux: &[f64], ivar: &[f64], range: Range<f64>) -> bool {
     let median_ratio = |is_chosen: &dyn Fn(f64) -> bool| {
         let pixels = ivar.iter().zip(flux).filter(|(w, _)| **w > 0.0 && is_chosen(**w));
-        median(pixels.map(|(w, y)| y.abs() * w.sqrt()).filter(|ratio| ratio.is_finite())).unwrap_or(0.0)
+        median_of(pixels.map(|(w, y)| y.abs() * w.sqrt()).filter(|ratio| ratio.is_finite())).unwrap_or(0.0)
     };
     let inside = median_ratio(&|w| w > range.start && w <= range.end);
     let below = median_ratio(&|w| w <= range.start);
@@ -107,7 +108,7 @@ fn are_measured(flux: &[f64], ivar: &[f64], range: Range<f64>) -> bool {
 
 /// Fails if a pixel's inverse variance is over 10¹² times the median and its signal-to-noise ratio cannot be measured.
 fn check_range(arm: &ModelArm, flux: &[f64], ivar: &[f64]) -> Result<(), Fault> {
-    let Some(median) = median(ivar.iter().copied().filter(|w| *w > 0.0)) else { return Ok(()) };
+    let Some(median) = median_of(ivar.iter().copied().filter(|w| *w > 0.0)) else { return Ok(()) };
     let limit = LARGEST_IVAR * median;
     let Some(j) = ivar.iter().position(|w| *w > limit) else { return Ok(()) };
     if are_measured(flux, ivar, limit..f64::INFINITY) {
@@ -119,13 +120,6 @@ fn check_range(arm: &ModelArm, flux: &[f64], ivar: &[f64]) -> Result<(), Fault> 
         ivar[j]
     );
     Err(Fault { cause: Cause::BadWeight, detail })
-}
-
-/// Returns the median, the upper one of an even number; `None` of no numbers.
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.collect();
-    let middle = values.len() / 2;
-    (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
 /// Computes the weights of a spectrum by loops without branches; `None` if a pixel is bad, as in few spectra.
@@ -233,4 +227,8 @@ fn raise_errors(ivar: &mut [f64], floor: f64) {
     for w in ivar.iter_mut() {
         *w = w.min(largest);
     }
+}
+/// Returns the median of the numbers of an iterator; `None` if there are none.
+fn median_of(values: impl Iterator<Item = f64>) -> Option<f64> {
+    median(&mut values.collect::<Vec<f64>>())
 }

@@ -11,6 +11,7 @@ use super::lines::{LEVELS, Label, labels};
 use super::number::{count, escape, number};
 use super::smooth::{Residuals, Window};
 use super::trace::{Grid, HEIGHT};
+use crate::math;
 use crate::spectral::ArmFit;
 
 /// Smallest range of the axis of the residuals, in errors. The largest is four times as much.
@@ -139,8 +140,7 @@ impl Continuum {
 /// Returns the median of the finite values (the upper middle one of an even number); NaN if there is none.
 fn median(values: &[f64]) -> f64 {
     let mut finite: Vec<f64> = values.iter().copied().filter(|x| x.is_finite()).collect();
-    let middle = finite.len() / 2;
-    if finite.is_empty() { f64::NAN } else { *finite.select_nth_unstable_by(middle, f64::total_cmp).1 }
+    math::median(&mut finite).unwrap_or(f64::NAN)
 }
 
 /// Returns the HTML legend of an arm's picture: data, and model, continuum, mean residuals and masked pixels where

@@ -7,6 +7,7 @@ use super::collect::Collector;
 use super::number::{count, escape, number, percent};
 use super::words::grade;
 use crate::flag::Flags;
+use crate::math;
 use crate::solver::Status;
 
 /// Returns the HTML of the key figures on top of the page: spectra, converged, flagged, medians of χ²/dof and S/N,
@@ -48,8 +49,7 @@ fn spectra(n: u64) -> String {
 /// Returns the median of the finite values as text, – if there is none.
 fn median(mut values: Vec<f64>) -> String {
     values.retain(|x| x.is_finite());
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).map_or_else(|| "–".into(), |x| number(*x, 3))
+    math::median(&mut values).map_or_else(|| "–".into(), |x| number(x, 3))
 }
 
 /// Returns HTML bars of how many fits ended with each status, converged ones first.

@@ -11,7 +11,7 @@ const EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
 /// Bits of integer masks that do not mask a pixel but widen its error by a factor.
 ///
 /// A pixel that has some of these bits, and none of the others that mask pixels, counts with the inverse variance
-/// ivar / factor². Any other bit that masks a pixel masks it as ever.
+/// ivar / factor². Any other bit that masks a pixel masks it as without this rule.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Widening {
@@ -30,7 +30,7 @@ impl Widening {
         Widening { bits: bits.into(), factor }
     }
 
-    /// Returns the setting that makes no sense, and why; `None` if both do.
+    /// Returns the invalid setting and the reason; `None` if both are valid.
     pub(crate) fn fault(&self) -> Option<(&'static str, String)> {
         let repeated = || self.bits.iter().enumerate().find(|(k, bit)| self.bits.iter().take(*k).any(|b| b == *bit));
         if self.bits.is_empty() {
@@ -46,7 +46,7 @@ impl Widening {
         (!is_factor).then(|| ("factor", format!("must be a finite number of 1 or more, not {}", self.factor)))
     }
 
-    /// Fails if the rule makes no sense.
+    /// Fails if the rule is invalid.
     pub(super) fn check(&self) -> Result<()> {
         match self.fault() {
             Some((key, message)) => Err(Error::Usage(format!("widen: `{key}` {message}"))),

@@ -58,37 +58,37 @@ fn integers(descr: &str, bytes: usize) -> Vec<u8> {
 #[test]
 fn integer_masks_of_npz_files_widen_errors_to_the_bits_of_a_division() {
     let ivar = [0.7f64, 0.3, 1.1, 2.3, 0.1, 5.9];
-    let both = [ivar, ivar].concat();
-    let narrow: Vec<f32> = both.iter().map(|w| *w as f32).collect();
-    let sigma: Vec<f64> = both.iter().map(|w| 1.0 / w.sqrt()).collect();
+    let ivars = [ivar, ivar].concat();
+    let narrow: Vec<f32> = ivars.iter().map(|w| *w as f32).collect();
+    let sigma: Vec<f64> = ivars.iter().map(|w| 1.0 / w.sqrt()).collect();
     for (descr, bytes) in [("|u1", 1), ("|i1", 1), ("<i2", 2), ("<u4", 4), ("<i8", 8), ("<u8", 8)] {
         let weights =
-            [("ivar", f64s(&[2, 6], &both)), ("ivar", f32s(&[2, 6], &narrow)), ("sigma", f64s(&[2, 6], &sigma))];
+            [("ivar", f64s(&[2, 6], &ivars)), ("ivar", f32s(&[2, 6], &narrow)), ("sigma", f64s(&[2, 6], &sigma))];
         for weight in weights {
             let all = arrays(integers(descr, bytes), weight);
-            let (plain, found) =
+            let (plain, widened) =
                 (read_arrays(&all, &Selection::default()).unwrap(), read_arrays(&all, &selection()).unwrap());
-            let (plain, found) = (&plain.arms[0], &found.arms[0]);
+            let (plain, widened) = (&plain.arms[0], &widened.arms[0]);
             assert_eq!(*plain.mask, BITS.map(|(bits, ..)| bits != 0), "{descr}");
-            assert_eq!(*found.mask, BITS.map(|(_, is_masked, _)| is_masked), "{descr}");
-            assert_eq!(found.ivar.as_f32().is_some(), plain.ivar.as_f32().is_some());
+            assert_eq!(*widened.mask, BITS.map(|(_, is_masked, _)| is_masked), "{descr}");
+            assert_eq!(widened.ivar.as_f32().is_some(), plain.ivar.as_f32().is_some());
             for (k, (.., is_widened)) in BITS.into_iter().enumerate() {
                 let divided = match plain.ivar.as_f32() {
                     Some(ivar) => f64::from(ivar[k] / 9.0),
                     None => plain.ivar.at(k) / 9.0,
                 };
                 let wanted = if is_widened { divided } else { plain.ivar.at(k) };
-                assert_eq!(found.ivar.at(k).to_bits(), wanted.to_bits(), "{descr}, pixel {k}");
+                assert_eq!(widened.ivar.at(k).to_bits(), wanted.to_bits(), "{descr}, pixel {k}");
             }
         }
     }
     // the highest bit is the sign of a signed integer, and only its own bits count
     let sign = |descr, byte: u8, length: usize| {
-        let one: Vec<u8> = (0..length).map(|k| if k + 1 == length { byte } else { 0 }).collect();
-        let all = arrays(npy(descr, &[2, 6], &one.repeat(12)), ("ivar", f64s(&[2, 6], &[9.0; 12])));
+        let number: Vec<u8> = (0..length).map(|k| if k + 1 == length { byte } else { 0 }).collect();
+        let all = arrays(npy(descr, &[2, 6], &number.repeat(12)), ("ivar", f64s(&[2, 6], &[9.0; 12])));
         let bit = 8 * length as u8 - 1;
-        let found = read_arrays(&all, &Selection::default().widen(Widening::new([bit], 3.0))).unwrap();
-        (found.arms[0].mask[0], found.arms[0].ivar.at(0))
+        let spectra = read_arrays(&all, &Selection::default().widen(Widening::new([bit], 3.0))).unwrap();
+        (spectra.arms[0].mask[0], spectra.arms[0].ivar.at(0))
     };
     for (descr, length) in [("|i1", 1), ("<i2", 2), ("<i4", 4), ("<i8", 8), ("<u8", 8)] {
         assert_eq!(sign(descr, 0x80, length), (false, 1.0), "{descr}");
@@ -138,8 +138,8 @@ fn fits_are_those_of_errors_that_were_widened_by_hand() {
     for device in devices() {
         let fit = |widen, spectra: &Spectra| -> FitTable { fitter(model(widen), &device).fit(spectra).unwrap() };
         let expected = fit(None, &hand);
-        for found in [fit(Some(widening()), &read), fit(Some(widening()), &in_memory)] {
-            for (n, (row, wanted)) in found.to_rows().into_iter().zip(expected.to_rows()).enumerate() {
+        for table in [fit(Some(widening()), &read), fit(Some(widening()), &in_memory)] {
+            for (n, (row, wanted)) in table.to_rows().into_iter().zip(expected.to_rows()).enumerate() {
                 assert!(row.status.is_success(), "{row:?}");
                 let unmasked = (0..tiny::PIXELS).filter(|j| !of(n * tiny::PIXELS + j).1).count();
                 assert_eq!(row.dof, unmasked as i64 - 2);

@@ -1,11 +1,15 @@
 """Whether fits with the program's defaults end at the right minimum: spectra of known truth, drawn from networks.
 
-usage: check_minima.py POPFIT [NETWORK ...] [--count N] [--seeds S ...] [--vsini] [--masked FROM TO] [--device DEVICE]
-(default: 3000 spectra of each of the seeds 11 to 15 from the demo's network; needs numpy, scipy, safetensors and pyarrow)
+usage: check_minima.py POPFIT [NETWORK ...] [--count N] [--seeds S ...] [--program-seeds S ...] [--vsini] [--masked FROM TO]
+                       [--device DEVICE]
+(default: 3000 spectra of each of the seeds 11 to 15 from the demo's network, popfit's own seed 3; needs numpy, scipy,
+safetensors and pyarrow)
 
-Several networks are the arms of one spectrograph. --masked 0 0.6 masks the blue 60 % of the pixels of every arm. The lowest of three fits is the right one: the defaults', one of 16 starts, and
-one from the truth. Per seed: how many of the defaults' fits lie more than 1 and more than 10 above it, how many of the former are
-not flagged as multimodal, how many rows are, and the evaluations of a spectrum.
+Several networks are the arms of one spectrograph. --masked 0 0.6 masks the blue 60 % of the pixels of every arm. The
+right minimum is the lowest of these fits: for each of popfit's seeds, the defaults' and one of 16 starts; and one from
+the truth. For each seed of the data it prints how many of the defaults' fits, with all of popfit's seeds, lie more than
+1 and more than 10 above it, how many of the former are not flagged as multimodal, how many rows are flagged so, the
+evaluations of a spectrum, and how far above the worst fits lie.
 """
 import argparse, os, subprocess, tempfile
 import numpy as np
@@ -109,6 +113,7 @@ def main():
     parser.add_argument("networks", nargs="*", default=[os.path.join(DATA, "emulator.safetensors")])
     parser.add_argument("--count", type=int, default=3000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[11, 12, 13, 14, 15])
+    parser.add_argument("--program-seeds", type=int, nargs="+", default=[3])
     parser.add_argument("--vsini", action="store_true")
     parser.add_argument("--masked", type=float, nargs=2, default=[0.0, 0.0])
     parser.add_argument("--device", default="cpu")
@@ -120,16 +125,19 @@ def main():
             spectra = draw(emulators, arguments.count, seed, arguments.vsini, arguments.masked)
             np.savez(os.path.join(folder, "spectra.npz"), **spectra)
             model = lambda from_truth: model_file(arguments.networks, arguments.vsini, from_truth)
-            found = fit(arguments, folder, model(False))
-            many = fit(arguments, folder, model(False), ["--starts", "16"])
-            near = fit(arguments, folder, model(True))
-        best = np.min([one["objective"] for one in (found, many, near)], axis=0)
-        wrong = ~(found["objective"] - best <= 1)
-        flagged = found["flags"] & MULTIMODAL != 0
-        counts = np.array([wrong.sum(), (~(found["objective"] - best <= 10)).sum(), (wrong & ~flagged).sum(), flagged.sum()])
+            runs = {seed: fit(arguments, folder, model(False), ["--seed", str(seed)]) for seed in arguments.program_seeds}
+            others = [fit(arguments, folder, model(False), ["--seed", str(seed), "--starts", "16"]) for seed in runs]
+            others.append(fit(arguments, folder, model(True)))
+        best = np.min([run["objective"] for run in [*runs.values(), *others]], axis=0)
+        above = np.concatenate([run["objective"] - best for run in runs.values()])
+        flagged = np.concatenate([run["flags"] & MULTIMODAL != 0 for run in runs.values()])
+        evaluations = np.mean([run["evaluations"].mean() for run in runs.values()])
+        wrong, far = ~(above <= 1), ~(above <= 10)
+        counts = np.array([wrong.sum(), far.sum(), (wrong & ~flagged).sum(), flagged.sum()])
         total += counts
-        print(f"seed {seed}: {counts[0]} of {arguments.count} more than 1 above, {counts[1]} more than 10; {counts[2]} of them not "
-              f"flagged, {counts[3]} flagged in all; {found['evaluations'].mean():.2f} evaluations", flush=True)
+        worst = ", ".join(f"{distance:.1f}" for distance in sorted(above[wrong], reverse=True))
+        print(f"seed {seed}: {counts[0]} of {len(above)} more than 1 above, {counts[1]} more than 10; {counts[2]} of them not "
+              f"flagged, {counts[3]} flagged in all; {evaluations:.2f} evaluations" + (f"; {worst} above" if worst else ""), flush=True)
     print(f"in all: {total[0]} more than 1 above, {total[1]} more than 10; {total[2]} of them not flagged, {total[3]} flagged in all")
 
 

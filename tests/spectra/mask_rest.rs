@@ -73,8 +73,8 @@ fn a_line_that_is_spoilt_in_the_stars_frame_moves_nothing() {
     for device in devices() {
         let (spectra, truth) = stars(if device.name().starts_with("cpu") { 64 } else { 8 }, 2.0);
         let rows = fit(&[LINE], &spectra, &device).to_rows();
-        let found = pulls(&rows, &truth, &rows);
-        assert!(found.iter().all(|pull| *pull < 4.5), "{}: {found:.1?}", device.name());
+        let distances = pulls(&rows, &truth, &rows);
+        assert!(distances.iter().all(|pull| *pull < 4.5), "{}: {distances:.1?}", device.name());
         for row in &rows {
             assert!((0.9..1.1).contains(&(row.chi2 / row.dof as f64)), "{row:?}");
             // masked pixels count neither as unreached nor towards the flag for many masked ones

@@ -127,8 +127,8 @@ fn labels_of_wide_pixels_are_not_biased() {
     let of = |pixels| fitter(model(&emulator, pixels, Interpolation::Cubic), &Device::cpu());
     for own_grids in [false, true] {
         let (spectra, truths) = stars(60, own_grids);
-        let found = pulls(&of(Pixels::Integrate), &spectra, &truths);
-        assert!(found.iter().all(|(mean, sd)| mean.abs() < 0.5 && (0.7..1.3).contains(sd)), "{found:?}");
+        let integrated = pulls(&of(Pixels::Integrate), &spectra, &truths);
+        assert!(integrated.iter().all(|(mean, sd)| mean.abs() < 0.5 && (0.7..1.3).contains(sd)), "{integrated:?}");
         let sampled = pulls(&of(Pixels::Sample), &spectra, &truths);
         assert!(sampled[3].0.abs() > 1.0, "the metallicity is biased by pixels that sample: {sampled:?}");
     }

@@ -151,8 +151,8 @@ impl SpectraReader for StarReader {
         }
         self.fits.begin_batch();
         let pixels = self.grid.len();
-        let some = rows.start * pixels..rows.end * pixels;
-        let (flux, ivar, mask) = arrays(&mut self.fits, &self.rule, some)?;
+        let pixels_of_rows = rows.start * pixels..rows.end * pixels;
+        let (flux, ivar, mask) = arrays(&mut self.fits, &self.rule, pixels_of_rows)?;
         let arm = ArmSpectra::new("", pixels, Wavelength::Shared(self.grid.clone()), flux, ivar, None)?;
         let arm = arm.with_pixels(mask, self.rule.applied(true))?;
         let ids = rows.clone().map(|row| self.id(row)).collect();

@@ -55,9 +55,7 @@ struct Scrutiny {
 /// relative effect was mostly between 0.15 and 0.7. With the label of the largest effect there would be three times
 /// as many probes.
 ///
-/// Of 81,920 fits (ten seeds of data, two of the library), 8 ended more than 1 above the lowest known minimum with
-/// these levels, 11 without the last one, which costs 1.3 % of the evaluations, and 8 if it began at four rounds,
-/// which would cost another 5 %.
+/// Checks of fits of three and four rounds cost more than the starts that find as many minima (`docs/trials.md`).
 const LEVELS: [Scrutiny; 3] = [
     Scrutiny { min_rounds: 7, distances: &[0.1, 0.2, 0.4], effects: 0.04..0.7, max_rho: 0.3 },
     Scrutiny { min_rounds: 6, distances: &[0.12, 0.25], effects: 0.15..0.7, max_rho: 0.15 },

@@ -47,9 +47,9 @@ fn medium(file: FitsBytes, name: &str, first: f32) -> FitsBytes {
 #[test]
 fn lamost_medium_resolution_has_two_arms_and_their_masks() {
     let primary = || FitsBytes::new(&["TELESCOP= 'LAMOST'", "OBSID   = 602905123"]);
-    let both = medium(medium(primary(), "COADD_B", 3.7), "COADD_R", 3.8);
+    let file = medium(medium(primary(), "COADD_B", 3.7), "COADD_R", 3.8);
     // an exposure is not the co-added spectrum
-    let whole = open(&medium(both, "B-84420148", 3.7).0).unwrap();
+    let whole = open(&medium(file, "B-84420148", 3.7).0).unwrap();
     assert_eq!(whole.ids, Ids::Text(vec!["602905123".into()]));
     let names: Vec<&str> = whole.arms.iter().map(|arm| arm.name.as_str()).collect();
     assert_eq!(names, ["b", "r"]);
@@ -197,8 +197,8 @@ fn bits_of_lamost_and_sdss_v_widen_errors() {
     assert_eq!(widened(&old, &[2]), (vec![false, true, false, false], vec![1.0; 4]));
     // a row per pixel, two arms
     let primary = || FitsBytes::new(&["TELESCOP= 'LAMOST'", "OBSID   = 602905123"]);
-    let both = medium(medium(primary(), "COADD_B", 3.7), "COADD_R", 3.8);
-    assert_eq!(widened(&both, &[2]), (vec![false; 6], vec![1.0, 0.25, 1.0, 1.0, 0.25, 1.0]));
+    let file = medium(medium(primary(), "COADD_B", 3.7), "COADD_R", 3.8);
+    assert_eq!(widened(&file, &[2]), (vec![false; 6], vec![1.0, 0.25, 1.0, 1.0, 0.25, 1.0]));
     // 2^18 is bad in BOSS and harmless in APOGEE, where 1 and 2^12 are bad
     let star = mwm([1, 0, 0, 0], false, &[]);
     assert_eq!(widened(&star, &[18]).0, [false; 4]);

@@ -24,11 +24,11 @@ fn read(file: &FitsBytes, bits: &[u8], factor: f64) -> (Vec<bool>, Vec<f64>) {
 fn widened(file: &FitsBytes, bits: &[u8], masked: &[usize], wide: &[usize]) {
     let (_, plain) = read(file, &[], 1.0);
     let (mask, ivar) = read(file, bits, 3.0);
-    let found: Vec<usize> = (0..mask.len()).filter(|k| mask[*k]).collect();
-    assert_eq!(found, masked, "{bits:?}");
-    for (k, (found, plain)) in ivar.iter().zip(plain).enumerate() {
+    let masked_pixels: Vec<usize> = (0..mask.len()).filter(|k| mask[*k]).collect();
+    assert_eq!(masked_pixels, masked, "{bits:?}");
+    for (k, (widened, plain)) in ivar.iter().zip(plain).enumerate() {
         let wanted = if wide.contains(&k) { plain / 9.0 } else { plain };
-        assert_eq!(found.to_bits(), wanted.to_bits(), "{bits:?}, pixel {k}");
+        assert_eq!(widened.to_bits(), wanted.to_bits(), "{bits:?}, pixel {k}");
     }
 }
 
