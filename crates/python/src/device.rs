@@ -1,0 +1,29 @@
+//! Devices that fits can run on.
+
+use popfit::{AvailableDevices, Device};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::wait::run_or_raise;
+
+/// Returns the devices of this machine, the one that `auto` takes and why, and notes on those that are missing.
+#[pyfunction]
+pub fn devices(py: Python<'_>) -> PyResult<(Bound<'_, PyList>, String, String, Vec<String>)> {
+    let AvailableDevices { devices, auto, auto_reason, notes, .. } = run_or_raise(py, |_| Ok(Device::available()))?;
+    let list = PyList::empty(py);
+    for device in devices {
+        let entry = PyDict::new(py);
+        entry.set_item("selector", device.selector)?;
+        entry.set_item("name", device.name)?;
+        entry.set_item("kind", device.kind.to_string())?;
+        entry.set_item("backend", device.backend)?;
+        entry.set_item("driver", device.driver)?;
+        entry.set_item("software", device.software)?;
+        entry.set_item("pci", device.pci)?;
+        entry.set_item("memory", device.memory)?;
+        entry.set_item("limits", device.limits)?;
+        entry.set_item("kernels", device.kernels)?;
+        list.append(entry)?;
+    }
+    Ok((list, auto, auto_reason, notes))
+}

@@ -1,0 +1,44 @@
+//! popfit's Python module `popfit._popfit`: it lends arrays of numpy to the crate, runs it, and moves results to numpy.
+//! There is no numeric code here; `python/popfit` has the public interface.
+#![deny(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod arrays;
+mod command;
+mod device;
+mod emulator;
+mod errors;
+mod fit;
+mod model;
+mod spectra;
+mod table;
+mod wait;
+
+use pyo3::prelude::*;
+
+/// Functions and classes that popfit's Python code calls.
+#[pymodule(gil_used = false)]
+mod _popfit {
+    use super::*;
+
+    #[pymodule_export]
+    use super::command::run_command;
+    #[pymodule_export]
+    use super::device::devices;
+    #[pymodule_export]
+    use super::emulator::SharedEmulator;
+    #[pymodule_export]
+    use super::fit::{fit, fit_files};
+    #[pymodule_export]
+    use super::model::{SharedModel, toml_of_json};
+    #[pymodule_export]
+    use super::spectra::FileSpectra;
+    #[pymodule_export]
+    use super::table::{arrow_stream, read_table, write_table};
+    #[pymodule_export]
+    use super::wait::after_fork;
+
+    /// Version of the crate.
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+}

@@ -1,0 +1,126 @@
+//! Spectra: of files, which the crate owns, or of numpy's arrays, which it is lent for a call.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use popfit::spectra::{FilesReader, Ids, Selection, SpectraReader};
+use popfit::{Error, Spectra};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::arrays::{LentArray, give, give_texts, hold_all, lend_all};
+use crate::errors::exception;
+use crate::wait::run_or_raise;
+
+/// Spectra that were read from files.
+#[pyclass(frozen, module = "popfit._popfit")]
+pub struct FileSpectra {
+    pub spectra: Arc<Spectra<'static>>,
+    notes: Vec<String>,
+}
+
+#[pymethods]
+impl FileSpectra {
+    /// Reads all spectra of a file.
+    #[staticmethod]
+    fn open(py: Python<'_>, path: PathBuf) -> PyResult<FileSpectra> {
+        run_or_raise(py, move |_| {
+            let mut reader = FilesReader::open(&[path], &Selection::default())?;
+            let notes = reader.notes().to_vec();
+            let spectra = whole(&mut reader)?;
+            Ok(FileSpectra { spectra: Arc::new(spectra), notes })
+        })
+    }
+
+    /// What the reader passed over or assumed.
+    #[getter]
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    fn __len__(&self) -> usize {
+        self.spectra.len()
+    }
+
+    /// Copies the spectra of a range of rows.
+    fn slice(&self, begin: usize, end: usize) -> FileSpectra {
+        let rows = Range { start: begin, end };
+        FileSpectra { spectra: Arc::new(self.spectra.slice(rows)), notes: self.notes.clone() }
+    }
+
+    /// Returns the spectra's identifiers, as an array of integers or a list of texts.
+    fn ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match &self.spectra.ids {
+            Ids::Integer(ids) => Ok(give(py, ids.clone())),
+            Ids::Text(ids) => Ok(give_texts(py, ids)?.into_any()),
+        }
+    }
+
+    /// Returns names of the arms and numbers of their pixels.
+    fn arms(&self) -> Vec<(String, usize)> {
+        self.spectra.arms.iter().map(|arm| (arm.name.clone(), arm.pixels)).collect()
+    }
+}
+
+/// Reads all spectra of a reader as one.
+fn whole(reader: &mut FilesReader) -> Result<Spectra<'static>, Error> {
+    let count = reader.len();
+    match reader.next_batch(count.max(1))? {
+        Some(spectra) => Ok(spectra),
+        None => Err(Error::Usage("the file has no spectra".into())),
+    }
+}
+
+/// Spectra of a call: those of files, or arrays that are held for it.
+pub enum Source<'py> {
+    Files(Arc<Spectra<'static>>),
+    Arrays(Vec<LentArray<'py>>),
+}
+
+impl<'py> Source<'py> {
+    /// Takes a [`FileSpectra`], or a dictionary of arrays.
+    ///
+    /// # Errors
+    /// Returns a `TypeError` for anything else, and the errors of arrays of another type or order.
+    pub fn hold(source: &Bound<'py, PyAny>) -> PyResult<Source<'py>> {
+        if let Ok(files) = source.cast::<FileSpectra>() {
+            return Ok(Source::Files(files.get().spectra.clone()));
+        }
+        let arrays = source.cast::<PyDict>().map_err(|_| PyTypeError::new_err("spectra: a FileSpectra or a dict"))?;
+        Ok(Source::Arrays(hold_all(arrays)?))
+    }
+
+    /// Lends the spectra to the crate, with its notes on them.
+    ///
+    /// # Errors
+    /// Returns the `InputError` of arrays that are no spectra.
+    pub fn lend(&self, py: Python<'_>, selection: &Selection) -> PyResult<(Lent<'_>, Vec<String>)> {
+        match self {
+            Source::Files(spectra) => Ok((Lent::Files(spectra), Vec::new())),
+            Source::Arrays(arrays) => {
+                let arrays = lend_all(py, arrays)?;
+                let (spectra, notes) =
+                    Spectra::from_named_arrays(arrays, selection).map_err(|error| exception(py, &error))?;
+                Ok((Lent::Arrays(spectra), notes))
+            }
+        }
+    }
+}
+
+/// Spectra that are lent to a run.
+pub enum Lent<'a> {
+    Files(&'a Spectra<'static>),
+    Arrays(Spectra<'a>),
+}
+
+impl<'a> Lent<'a> {
+    /// Returns the spectra.
+    pub fn get(&'a self) -> &'a Spectra<'a> {
+        match self {
+            Lent::Files(spectra) => spectra,
+            Lent::Arrays(spectra) => spectra,
+        }
+    }
+}

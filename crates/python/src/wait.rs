@@ -1,0 +1,154 @@
+//! Runs of the crate with the GIL released: a thread of its own works, and the caller's thread asks for signals and
+//! reports progress.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use popfit::{Control, Error};
+use pyo3::prelude::*;
+
+use crate::errors::{exception, input_error, of_class};
+
+/// Time between two looks at signals and progress.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// True once this process has begun a run, and so has threads and devices that a fork does not copy.
+static HAS_RUN: AtomicBool = AtomicBool::new(false);
+/// True in a forked child whose parent had begun a run.
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Marks a child after a fork; `popfit/__init__.py` registers it.
+#[pyfunction]
+pub fn after_fork() {
+    IS_FORKED.store(HAS_RUN.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
+/// Refuses work in a forked child whose parent has fitted: it would wait for threads that do not exist there.
+pub fn begin(py: Python<'_>) -> PyResult<()> {
+    if IS_FORKED.load(Ordering::Relaxed) {
+        let message = "this process was forked from one that had used popfit, whose threads and devices a fork does \
+                       not copy: use multiprocessing's start method \"spawn\" or \"forkserver\"";
+        return Err(of_class(py, "ForkError", message.into(), |_| Ok(())));
+    }
+    HAS_RUN.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// What a run takes from its caller.
+#[derive(Default)]
+pub struct Watch {
+    /// Called with the numbers of finished and of all fits.
+    pub progress: Option<Py<PyAny>>,
+    /// Maximum time of the run.
+    pub timeout: Option<Duration>,
+    /// Number of threads, where the processor's is not wanted.
+    pub threads: Option<usize>,
+}
+
+/// A run's result, and the exception (of a signal, or of the function for progress) that ended it early.
+pub struct Outcome<T> {
+    pub result: T,
+    pub stopped: Option<PyErr>,
+}
+
+/// Runs `work` with the GIL released, until it ends or an exception on the caller's thread cancels it.
+///
+/// # Errors
+/// Returns the exception of `work`'s error; an `InternalError` if it panics.
+pub fn run<T: Send>(
+    py: Python<'_>,
+    watch: Watch,
+    work: impl FnOnce(&Control) -> Result<T, Error> + Send,
+) -> PyResult<Outcome<T>> {
+    begin(py)?;
+    let Watch { progress, timeout, threads } = watch;
+    let (done, total) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut control = Control::default();
+    if progress.is_some() {
+        let (done, total) = (done.clone(), total.clone());
+        control = control.progress(move |ended, all| {
+            total.store(all, Ordering::Relaxed);
+            done.store(ended, Ordering::Relaxed);
+        });
+    }
+    if let Some(timeout) = timeout {
+        control = control.timeout(timeout);
+    }
+    if let Some(threads) = threads {
+        control = control.threads(threads);
+    }
+    let report = |py: Python<'_>| match &progress {
+        Some(progress) if total.load(Ordering::Relaxed) > 0 => {
+            progress.call1(py, (done.load(Ordering::Relaxed), total.load(Ordering::Relaxed))).map(drop)
+        }
+        _ => Ok(()),
+    };
+    let (ended, stopped) = py.detach(|| {
+        thread::scope(|scope| {
+            let (ends, ended) = channel::<()>();
+            let control = &control;
+            let worker = scope.spawn(move || {
+                // dropped when the work ends, even by a panic
+                let _ends = ends;
+                work(control)
+            });
+            let mut stopped = None;
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(PERIOD) {
+                if stopped.is_none() {
+                    stopped = Python::attach(|py| py.check_signals().and_then(|()| report(py))).err();
+                    control.cancel.store(stopped.is_some(), Ordering::Relaxed);
+                }
+            }
+            (worker.join(), stopped)
+        })
+    });
+    let result = ended
+        .map_err(|panic| internal_error(py, panic.as_ref()))?
+        .map_err(|error| exception(py, &error))?;
+    let stopped = stopped.or_else(|| report(py).err());
+    Ok(Outcome { result, stopped })
+}
+
+/// Runs `work` as [`run`] does, where nothing is lost if an exception on the caller's thread ends it.
+///
+/// # Errors
+/// Those of [`run`], and the exception that ended it.
+pub fn run_or_raise<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&Control) -> Result<T, Error> + Send,
+) -> PyResult<T> {
+    let Outcome { result, stopped } = run(py, Watch::default(), work)?;
+    stopped.map_or(Ok(result), Err)
+}
+
+/// Returns the `InternalError` of a panic.
+fn internal_error(py: Python<'_>, panic: &(dyn Any + Send)) -> PyErr {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+    let message = format!("a fault of popfit: {text}. Please report it, with what popfit.show_versions() prints");
+    of_class(py, "InternalError", message, |_| Ok(()))
+}
+
+impl Watch {
+    /// Takes a run's function for progress, its maximum time in seconds, and its number of threads.
+    ///
+    /// # Errors
+    /// Returns an `InputError` if the time is negative or not a number, or if there are no threads.
+    pub fn new(
+        py: Python<'_>,
+        progress: Option<Py<PyAny>>,
+        timeout: Option<f64>,
+        threads: usize,
+    ) -> PyResult<Watch> {
+        if threads == 0 {
+            return Err(input_error(py, "threads", "threads: 0; give 1 or more"));
+        }
+        let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
+        let timeout = timeout.map_err(|error| input_error(py, "timeout", format!("timeout: {error}")))?;
+        Ok(Watch { progress, timeout, threads: Some(threads) })
+    }
+}

@@ -1,0 +1,96 @@
+"""Exceptions and warnings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from popfit.table import FitTable
+
+
+class Error(Exception):
+    """Base of popfit's exceptions: a run that failed. A *fit* that failed is a row with a status.
+
+    Attributes
+    ----------
+    path : str or None
+        File that the error is about.
+    """
+
+    def __init__(self, message: str, *, path: str | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class InputError(Error, ValueError):
+    """Input that cannot be fitted: arrays, files, models or settings.
+
+    Attributes
+    ----------
+    argument : str or None
+        Name of the array, setting or other argument that is wrong.
+    path : str or None
+        File that is wrong.
+    row : int or None
+        Row of the spectrum that is wrong, from 0.
+    column : int or None
+        Column of a text that is wrong, from 1.
+    faults : list of str
+        All faults, if several settings are wrong.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        argument: str | None = None,
+        path: str | None = None,
+        row: int | None = None,
+        column: int | None = None,
+        faults: list[str] | None = None,
+    ) -> None:
+        super().__init__(message, path=path)
+        self.argument = argument
+        self.row = row
+        self.column = column
+        self.faults = [message] if faults is None else faults
+
+
+class DeviceError(Error, RuntimeError):
+    """A device that is missing, or that failed.
+
+    Attributes
+    ----------
+    device : str or None
+        Name of the device that failed.
+    """
+
+    def __init__(self, message: str, *, device: str | None = None) -> None:
+        super().__init__(message)
+        self.device = device
+
+
+class ForkError(Error, RuntimeError):
+    """Work in a forked child of a process that has used popfit."""
+
+
+class InternalError(Error, RuntimeError):
+    """A fault of popfit itself."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run that Ctrl-C has ended.
+
+    Attributes
+    ----------
+    table : FitTable or None
+        What was fitted: fits that did not end have the status ``interrupted``.
+    """
+
+    def __init__(self, message: str, *, table: FitTable | None = None) -> None:
+        super().__init__(message)
+        self.table = table
+
+
+class PopfitWarning(UserWarning):
+    """A warning on input or settings that the user should act on."""

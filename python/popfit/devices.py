@@ -1,0 +1,129 @@
+"""Devices that fits can run on, and the number of threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import overload
+
+from popfit import _popfit
+from popfit._errors import InputError
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device: give its `selector` to `popfit.fit`."""
+
+    selector: str
+    #: Name of the processor or adapter.
+    name: str
+    #: ``"cpu"``, ``"discrete"``, ``"integrated"``, ``"virtual"``, ``"software"`` or ``"other"``.
+    kind: str
+    #: True for an adapter that a program on the CPU plays.
+    software: bool
+    #: Address on the PCI bus, where the driver tells it.
+    pci: str | None
+    #: Bytes of memory, where they are known.
+    memory: int | None
+    #: Interface through which the adapter is used, such as ``"Vulkan"``.
+    backend: str
+    #: Name and version of the adapter's driver.
+    driver: str
+    #: Limits of buffers and workgroups, as text.
+    limits: str
+    #: Kernels that this adapter gets, as text.
+    kernels: str
+
+
+@dataclass(frozen=True)
+class Devices(Sequence[Device]):
+    """The devices of this machine, as a sequence."""
+
+    #: Selector of the device that ``device="auto"`` takes.
+    auto: str
+    #: Reason why ``"auto"`` takes it.
+    auto_reason: str
+    #: Notes on GPUs that are missing, and what to do about it.
+    notes: list[str]
+    _devices: list[Device] = field(repr=False)
+
+    def __len__(self) -> int:
+        """Return the number of devices."""
+        return len(self._devices)
+
+    def __iter__(self) -> Iterator[Device]:
+        """Return an iterator over the devices."""
+        return iter(self._devices)
+
+    @overload
+    def __getitem__(self, index: int) -> Device: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Device]: ...
+
+    def __getitem__(self, index: int | slice) -> Device | list[Device]:
+        """Return one device, or several as a list."""
+        return self._devices[index]
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        head = "<tr><th>device</th><th>name</th><th>kind</th><th>driver</th><th>memory</th></tr>"
+        rows = "".join(
+            f"<tr><td>{escape(one.selector)}{' (auto)' if one.selector == self.auto else ''}</td>"
+            f"<td>{escape(one.name)}</td><td>{escape(one.kind)}</td><td>{escape(one.driver)}</td>"
+            f"<td>{'' if one.memory is None else f'{one.memory / 2**30:.1f} GiB'}</td></tr>"
+            for one in self
+        )
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return f"<table>{head}{rows}</table>{notes}"
+
+
+def devices() -> Devices:
+    """Return the devices of this machine, and why a GPU may be missing.
+
+    Examples
+    --------
+    >>> import popfit
+    >>> [device.selector for device in popfit.devices()][0]
+    'cpu'
+    """
+    found, auto, auto_reason, notes = _popfit.devices()
+    return Devices(auto, auto_reason, notes, [Device(**entry) for entry in found])
+
+
+_threads: int | None = None
+
+
+def set_threads(n: int | None) -> None:
+    """Set the number of threads of all runs that do not say their own; None for that of the environment.
+
+    Raises
+    ------
+    InputError
+        If `n` is below 1.
+    """
+    global _threads
+    if n is not None and n < 1:
+        raise InputError(f"threads: {n}; give 1 or more", argument="threads")
+    _threads = n
+
+
+def get_threads() -> int:
+    """Return the number of threads of a run that does not say its own.
+
+    It is that of `set_threads`, else of the environment variables POPFIT_THREADS or RAYON_NUM_THREADS, else the number
+    of processors that this process may use.
+    """
+    if _threads is not None:
+        return _threads
+    for variable in ("POPFIT_THREADS", "RAYON_NUM_THREADS"):
+        text = os.environ.get(variable, "").strip()
+        if text and text != "0":
+            if not text.isdecimal():
+                raise InputError(f"{variable}={text}: give a number of threads", argument="threads")
+            return int(text)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

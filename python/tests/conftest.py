@@ -1,0 +1,59 @@
+"""What tests of the package share."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import popfit
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SYNB = ROOT / "tests" / "data" / "synb"
+
+
+@pytest.fixture(scope="session")
+def demo_arrays() -> dict[str, Any]:
+    """Arrays of the demonstration's spectra, by their names in the NPZ file."""
+    with np.load(ROOT / "data" / "spectra.npz") as arrays:
+        return dict(arrays)
+
+
+@pytest.fixture(scope="session")
+def demo_model() -> popfit.SpectralModel:
+    """Model of the demonstration."""
+    return popfit.SpectralModel.from_file(ROOT / "data" / "model.toml")
+
+
+@pytest.fixture(scope="session")
+def command_table(tmp_path_factory: pytest.TempPathFactory) -> popfit.FitTable:
+    """Table that the command writes of the demonstration's files."""
+    output = tmp_path_factory.mktemp("command") / "table.parquet"
+    run_python("-m", "popfit", "fit", ROOT / "data" / "model.toml", ROOT / "data" / "spectra.npz", "-o", output, "--device", "cpu")
+    return popfit.FitTable.read(output)
+
+
+def run_python(*arguments: object, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
+    """Run Python with these arguments, without an exit code other than 0."""
+    process = subprocess.run(
+        [sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, check=False
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process
+
+
+def assert_same_rows(table: popfit.FitTable, other: popfit.FitTable, without: tuple[str, ...] = ()) -> None:
+    """Assert that two tables have the same columns, to the bit."""
+    assert table.columns == other.columns
+    for name in table.columns:
+        if name in without:
+            continue
+        one, two = table[name], other[name]
+        assert one.dtype == two.dtype, name
+        if one.dtype == object:
+            assert one.tolist() == two.tolist(), name
+        else:
+            assert one.tobytes() == two.tobytes(), name

@@ -1,0 +1,203 @@
+"""What happens to a process: signals, forks, threads, pickles, memory, warnings."""
+
+from __future__ import annotations
+
+import ast
+import concurrent.futures
+import copy
+import multiprocessing
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import popfit
+import pytest
+from conftest import ROOT, assert_same_rows, run_python
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals and forks")
+
+#: A run of some ten seconds: the demonstration's spectra many times over.
+LONG_RUN = f"""
+import sys, time, numpy as np, popfit
+model = popfit.SpectralModel.from_file({str(ROOT / "data" / "model.toml")!r})
+with np.load({str(ROOT / "data" / "spectra.npz")!r}) as file:
+    wavelength, flux, ivar = file["wavelength"], np.tile(file["flux"], (800, 1)), np.tile(file["ivar"], (800, 1))
+spectra = popfit.Spectra.from_arrays(wavelength, flux, ivar)
+"""
+
+
+@posix
+def test_ctrl_c_ends_a_run_with_what_was_fitted() -> None:
+    text = LONG_RUN + textwrap.dedent("""
+        begun = []
+        def report(done, total):
+            if done and not begun:
+                begun.append(time.time())
+                print("begun", flush=True)
+        try:
+            popfit.fit(model, spectra, device="cpu", progress=report)
+        except popfit.Interrupted as interrupted:
+            print(time.time(), len(interrupted.table), int(interrupted.table.converged.sum()), flush=True)
+    """)
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        sent = time.time()
+        process.send_signal(signal.SIGINT)
+        words = process.stdout.readline().split()
+        assert process.wait(30) == 0
+    ended, rows, converged = float(words[0]), int(words[1]), int(words[2])
+    assert ended - sent < 0.5 + 2.0  # half a second, with room for a busy machine
+    assert rows == 800 * 64
+    assert 0 < converged < rows
+
+
+@posix
+def test_a_forked_child_of_a_process_that_has_fitted_is_refused(tmp_path: Any) -> None:
+    text = textwrap.dedent("""
+        import os, sys, popfit
+        model, spectra = popfit.demo_data()
+        popfit.fit(model, spectra[:2], device="cpu")
+        child = os.fork()
+        if child == 0:
+            try:
+                popfit.fit(model, spectra[:2], device="cpu")
+            except popfit.ForkError as error:
+                os._exit(7 if "spawn" in str(error) else 8)
+            os._exit(9)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """)
+    assert run_python("-W", "ignore", "-c", text, timeout=30).stdout == "7\n"
+
+
+@posix
+def test_a_forked_child_of_a_process_that_has_only_imported_popfit_fits() -> None:
+    text = textwrap.dedent("""
+        import os, popfit
+        child = os.fork()
+        if child == 0:
+            model, spectra = popfit.demo_data()
+            os._exit(int(popfit.fit(model, spectra[:2], device="cpu").converged.sum()))
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """)
+    assert run_python("-c", text, timeout=60).stdout == "2\n"
+
+
+def test_pickles_fit_the_same_bits(demo_model: popfit.SpectralModel, demo_arrays: dict[str, Any], command_table: popfit.FitTable) -> None:
+    spectra = popfit.spectra.as_spectra(demo_arrays)[:5]
+    for dumps in (pickle.dumps, cloudpickle.dumps):
+        model, again = pickle.loads(dumps((demo_model, spectra)))
+        table = popfit.fit(model, again, device="cpu")
+        assert_same_rows(table, command_table[:5], ("file",))
+        assert_same_rows(pickle.loads(dumps(table)), table)
+    assert copy.deepcopy(demo_model).bounds == demo_model.bounds
+
+
+def test_a_spawned_process_fits_the_same_bits(demo_model: popfit.SpectralModel, command_table: popfit.FitTable) -> None:
+    spectra = popfit.Spectra.open(ROOT / "data" / "spectra.npz")[:4]
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        table = pool.submit(popfit.fit, demo_model, spectra, device="cpu").result(120)
+    assert_same_rows(table, command_table[:4])
+
+
+def test_threads_that_fit_at_once_give_each_others_bits(
+    demo_model: popfit.SpectralModel, demo_arrays: dict[str, Any], command_table: popfit.FitTable
+) -> None:
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        runs = [pool.submit(popfit.fit, demo_model, demo_arrays, device="cpu") for _ in range(4)]
+        for run in runs:
+            assert_same_rows(run.result(120), command_table, ("file",))
+
+
+def test_other_threads_run_while_spectra_are_fitted(demo_model: popfit.SpectralModel, demo_arrays: dict[str, Any]) -> None:
+    many = {name: np.tile(a, (8, *[1] * (a.ndim - 1))) if len(a) == 64 else a for name, a in demo_arrays.items()}
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        run = pool.submit(popfit.fit, demo_model, many, device="cpu")
+        ticks = 0
+        while not run.done():
+            time.sleep(0.001)
+            ticks += 1
+    assert ticks > 10
+
+
+def test_development_mode_is_silent() -> None:
+    text = "import popfit\nmodel, spectra = popfit.demo_data()\nprint(popfit.fit(model, spectra, device='cpu').summary['converged'])"
+    process = run_python("-X", "dev", "-W", "error", "-c", text)
+    assert (process.stdout, process.stderr) == ("64\n", "")
+
+
+def test_importing_imports_numpy_and_the_standard_library_alone() -> None:
+    text = textwrap.dedent("""
+        import sys
+        import popfit
+        roots = {name.partition(".")[0] for name in sys.modules}
+        print(sorted(roots - set(sys.stdlib_module_names) - {"numpy", "popfit", "__main__", "_virtualenv", "sitecustomize"}))
+    """)
+    found = ast.literal_eval(run_python("-c", text).stdout)
+    assert [name for name in found if not name.startswith(("_distutils_hack", "__editable__", "zipimport"))] == []
+
+
+@posix
+def test_a_thousand_runs_do_not_grow() -> None:
+    text = textwrap.dedent("""
+        import gc, popfit
+        model, spectra = popfit.demo_data()
+        spectra = spectra[:2]
+
+        def resident():
+            with open("/proc/self/status") as status:
+                return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+        def cycle():
+            made = popfit.SpectralModel.from_toml(model.text, emulators=model.arms)
+            table = popfit.fit(model, spectra, device="cpu", threads=2)
+            repr(made), table.to_numpy()
+
+        for _ in range(200):
+            cycle()
+        gc.collect()
+        before = resident()
+        for _ in range(1000):
+            cycle()
+        gc.collect()
+        print(resident() - before)
+    """)
+    process = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=300, check=True, env={"MALLOC_ARENA_MAX": "1", **_environment()}
+    )
+    assert int(process.stdout) < 1024
+
+
+@posix
+def test_arrays_are_lent_and_not_copied() -> None:
+    text = textwrap.dedent("""
+        import numpy as np, popfit
+        model, _ = popfit.demo_data()
+        grid = popfit.Emulator.wavelength.fget(model.arms["b"])[100:300]
+        rows = 100_000
+
+        def peak():
+            with open("/proc/self/status") as status:
+                return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
+
+        flux = np.ones((rows, len(grid)), np.float32)
+        ivar = np.zeros((rows, len(grid)), np.float32)  # no pixel counts: nothing is fitted
+        before = peak()
+        table = popfit.fit(model, popfit.Spectra.from_arrays(grid, flux, ivar), device="cpu")
+        results = sum(values.nbytes for values in table._columns.values())
+        print((peak() - before - results) / (flux.nbytes + ivar.nbytes))
+    """)
+    assert float(run_python("-c", text).stdout) < 0.6
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return dict(os.environ)

@@ -1,0 +1,153 @@
+"""Tables: columns, rows, files, other libraries, notebooks."""
+
+from __future__ import annotations
+
+import html.parser
+from typing import Any
+
+import numpy as np
+import popfit
+import pytest
+from conftest import ROOT, assert_same_rows
+
+RESULTS = (ROOT / "docs" / "src" / "results.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def table(demo_model: popfit.SpectralModel) -> popfit.FitTable:
+    """Fits of the demonstration's spectra."""
+    return popfit.fit(demo_model, ROOT / "data" / "spectra.npz", device="cpu")
+
+
+def test_columns_have_units_and_meanings_of_the_book(table: popfit.FitTable) -> None:
+    assert table.units["velocity"] == "km/s"
+    for name in ("id", "status", "chi2", "dof", "flags"):
+        assert table.meanings[name] in RESULTS
+
+
+def test_rows_are_taken_by_index_slice_and_mask(table: popfit.FitTable) -> None:
+    assert table[3]["teff"] == table["teff"][3]
+    assert table[-1]["id"] == table["id"][63]
+    hot = table[table["teff"] > 6000.0]
+    assert len(hot) == int((table["teff"] > 6000.0).sum())
+    assert_same_rows(table[2:5], table[[2, 3, 4]])
+    with pytest.raises(IndexError):
+        table[64]
+    with pytest.raises(KeyError, match="did you mean 'teff'"):
+        table["tef"]
+
+
+def test_covariances_are_those_of_errors_and_correlations(table: popfit.FitTable) -> None:
+    covariance = table.covariance(0)
+    assert covariance.shape == (5, 5)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), [table[f"{p}_err"][0] for p in table.parameters])
+    a, b = covariance[1, 2], table["correlation_teff_logg"][0] * table["teff_err"][0] * table["logg_err"][0]
+    assert a == pytest.approx(b)
+    assert (np.linalg.eigvalsh(covariance) > 0).all()
+
+
+@pytest.mark.parametrize("ending", ["parquet", "fits", "csv"])
+def test_files_bring_the_table_back(table: popfit.FitTable, tmp_path: Any, ending: str) -> None:
+    path = tmp_path / f"table.{ending}"
+    table.write(path)
+    assert_same_rows(popfit.FitTable.read(path), table)
+    with pytest.raises(FileExistsError):
+        table.write(path)
+    table[:5].write(path, overwrite=True)
+    assert len(popfit.FitTable.read(path)) == 5
+
+
+def test_missing_and_damaged_files_are_named(tmp_path: Any) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nothing\.parquet"):
+        popfit.FitTable.read(tmp_path / "nothing.parquet")
+    (tmp_path / "junk.parquet").write_bytes(b"PAR1 this is no table PAR1")
+    with pytest.raises(popfit.InputError) as caught:
+        popfit.FitTable.read(tmp_path / "junk.parquet")
+    assert caught.value.path == str(tmp_path / "junk.parquet")
+    with pytest.raises(FileNotFoundError):
+        popfit.Spectra.open(tmp_path / "nothing.npz")
+    with pytest.raises(FileNotFoundError):
+        popfit.SpectralModel.from_file(tmp_path / "nothing.toml")
+
+
+def test_other_libraries_read_the_table_by_arrow(table: popfit.FitTable) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    arrow = pyarrow.table(table)
+    assert arrow.column_names == table.columns
+    assert arrow.schema.field("teff").metadata[b"unit"] == b"K"
+    np.testing.assert_array_equal(arrow["teff"].to_numpy(), table["teff"])
+    assert pyarrow.table(table).num_rows == 64  # a new stream each time
+    polars = pytest.importorskip("polars")
+    assert polars.from_arrow(table)["status_text"].to_list() == table["status_text"].tolist()
+    duckdb = pytest.importorskip("duckdb")
+    assert duckdb.sql("select count(*) from arrow where teff > 6000").fetchone() == (int((table["teff"] > 6000).sum()),)
+    pandas = pytest.importorskip("pandas")
+    if hasattr(pandas.DataFrame, "from_arrow"):
+        assert pandas.DataFrame.from_arrow(table)["id"].tolist() == table["id"].tolist()
+
+
+def test_pandas_astropy_and_numpy_have_the_columns(table: popfit.FitTable) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = table.to_pandas()
+    assert isinstance(frame, pandas.DataFrame)
+    assert list(frame.columns) == table.columns
+    units = pytest.importorskip("astropy.units")
+    quantities = table.to_astropy()
+    assert quantities["velocity"].unit == units.km / units.s
+    array = table.to_numpy()
+    assert array.dtype.names == tuple(table.columns)
+    np.testing.assert_array_equal(array["chi2"], table["chi2"])
+
+
+def test_notebooks_get_html_without_scripts(table: popfit.FitTable, demo_model: popfit.SpectralModel) -> None:
+    for shown in (table, table[:0], demo_model, popfit.devices()):
+        text = shown._repr_html_()
+        assert "<script" not in text and "<table" in text
+        checker = _Balance()
+        checker.feed(text)
+        assert checker.open == []
+
+
+class _Balance(html.parser.HTMLParser):
+    """Counts elements that are not closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in ("br", "rect"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in ("br", "rect"):
+            assert self.open.pop() == tag
+
+
+def test_the_summary_counts_statuses_and_says_what_flags_mean(demo_model: popfit.SpectralModel, demo_arrays: dict[str, Any]) -> None:
+    wrong = demo_arrays | {"ivar": 1.0 / np.sqrt(demo_arrays["ivar"])}
+    wrong["ivar"][~np.isfinite(wrong["ivar"])] = 0.0
+    summary = popfit.fit(demo_model, wrong, device="cpu").summary
+    assert summary["spectra"] == 64
+    assert any("ivar" in sentence for sentence in summary["flags"])
+
+
+def test_plots_show_data_and_model(table: popfit.FitTable) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    axes = table.plot(0)
+    assert len(axes) == 1
+    data, model = (line.get_ydata() for line in axes[0].get_lines())
+    good = np.isfinite(data)
+    scatter = np.std(data[good] - model[good]) / np.std(data[good])
+    assert scatter < 0.5
+    assert "teff" in axes[0].get_title()
+    matplotlib.pyplot.close("all")
+
+
+def test_reports_are_pages(table: popfit.FitTable, tmp_path: Any) -> None:
+    path = table.report(tmp_path / "page")
+    text = open(path).read()
+    assert text.startswith("<!DOCTYPE html>") and "teff" in text
+    with pytest.raises(FileExistsError):
+        table.report(tmp_path / "page")
