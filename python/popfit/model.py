@@ -6,14 +6,17 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from popfit import _popfit
 from popfit._errors import InputError
-from popfit.spectra import Path
+from popfit.spectra import Path, Spectra, as_spectra
+
+if TYPE_CHECKING:
+    from popfit.table import FitTable
 
 #: Facet distances of a convex hull in scaled labels: indices of its axes, and the facets' normals and offsets.
 Hull: TypeAlias = tuple[Sequence[int], npt.ArrayLike]
@@ -343,6 +346,62 @@ class SpectralModel:
     def arms(self) -> dict[str, Emulator]:
         """Networks by the names of the arms."""
         return {name: Emulator._of(emulator) for name, emulator in self._model.emulators.items()}
+
+    def fitted(self, spectra: object, table: FitTable) -> dict[str, dict[str, npt.NDArray[Any]]]:
+        """Return data and models of a table's rows, as `predict` does; NaN where a row has no fit."""
+        parameters = [table[name] for name in self.parameters]
+        return self.predict(spectra, np.stack(parameters, axis=1))
+
+    def predict(self, spectra: object, parameters: npt.ArrayLike) -> dict[str, dict[str, npt.NDArray[Any]]]:
+        """Evaluate the model at parameters, on the pixels of spectra, with the best continuum there.
+
+        Parameters
+        ----------
+        spectra
+            Spectra, as `popfit.fit` takes them.
+        parameters : array_like, (n, P) or (P,)
+            Parameters in physical units, in the order of `parameters`.
+
+        Returns
+        -------
+        dict
+            For each arm ``wavelength`` (Å), ``flux``, ``error``, ``model``, ``continuum`` (in the flux's unit, NaN off
+            the network's wavelengths) and ``mask`` (n, pixels); ``chi2`` and ``unmasked`` (n,).
+        """
+        held = as_spectra(spectra)
+        return self._model.models_at(held._source, self._parameter_rows(held, parameters))
+
+    def objective(
+        self, spectra: object, parameters: npt.ArrayLike, *, gradient: bool = False
+    ) -> dict[str, npt.NDArray[Any] | list[str]]:
+        """Evaluate the objective at parameters (n, P).
+
+        Returns
+        -------
+        dict
+            ``chi2`` and ``objective`` (n,); with `gradient`, ``gradient`` (n, P) of the objective and ``normal_matrix``
+            (n, P, P), half of its Gauss–Newton Hessian; ``messages`` (n), empty where a spectrum can be fitted.
+        """
+        held = as_spectra(spectra)
+        return self._model.objective(held._source, self._parameter_rows(held, parameters), gradient)
+
+    def guess(self, spectra: object, *, seed: int = 3) -> list[dict[str, Any]]:
+        """Return the first guess of each spectrum, without a fit.
+
+        Returns
+        -------
+        list of dict
+            ``starts`` (k, P), the best first, their ``chi2`` (k,), and a ``message`` where a spectrum has none.
+        """
+        return self._model.guess(as_spectra(spectra)._source, seed)
+
+    def _parameter_rows(self, spectra: Spectra, parameters: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return parameters as (n, P)."""
+        rows = np.ascontiguousarray(np.atleast_2d(np.asarray(parameters, dtype=np.float64)))
+        wanted = (len(spectra), len(self.parameters))
+        if rows.shape != wanted:
+            raise InputError(f"parameters has the shape {rows.shape}, not {wanted}", argument="parameters")
+        return rows
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the model by its text and the bytes of its networks."""

@@ -74,36 +74,65 @@ impl SpectralFitter {
     /// Returns the errors that a [`fit`](SpectralFitter::fit) of these spectra would have for its settings, the arms
     /// and their wavelengths, [`Error::Usage`] if a spectrum with a fit cannot be prepared, and [`Error::OutOfMemory`].
     pub fn model_spectra(&self, spectra: &Spectra, rows: &[FitRow]) -> Result<Vec<Option<Vec<ArmFit>>>> {
-        let arms = matched(&self.model, spectra)?;
-        let mut run = self.run()?;
-        let mut out: Vec<Option<Vec<ArmFit>>> = vec![None; rows.len()];
         let place = |row: &FitRow| {
             let fitted = row.status != Status::BadInput && row.parameters.iter().all(|x| x.is_finite());
             spectra.rows.iter().position(|other| *other == row.row).filter(|_| fitted)
         };
-        let fitted: Vec<(usize, usize)> =
-            rows.iter().enumerate().filter_map(|(k, row)| Some((k, place(row)?))).collect();
+        let points: Vec<Option<ModelPoint>> =
+            rows.iter().map(|row| Some(ModelPoint { place: place(row)?, parameters: &row.parameters })).collect();
+        self.models_at_points(spectra, &points)
+    }
+
+    /// Evaluates the model on the CPU for every arm of each spectrum, at parameters (n, P) in physical units; `None`
+    /// where one of them is not finite. The continuum is the best one at these parameters.
+    ///
+    /// # Errors
+    /// Returns the errors of [`model_spectra`](SpectralFitter::model_spectra), and [`Error::ShapeMismatch`] if there
+    /// are not P parameters for each spectrum.
+    pub fn models_at(&self, spectra: &Spectra, parameters: &[f64]) -> Result<Vec<Option<Vec<ArmFit>>>> {
+        let count = self.parameters().len();
+        if parameters.len() != spectra.len() * count {
+            let message = format!("{} numbers for {} spectra of {count} each", parameters.len(), spectra.len());
+            return Err(Error::ShapeMismatch { what: "parameters".into(), message });
+        }
+        let of_place = |place: usize| &parameters[place * count..(place + 1) * count];
+        let is_finite = |place: &usize| of_place(*place).iter().all(|x| x.is_finite());
+        let point = |place: usize| ModelPoint { place, parameters: of_place(place) };
+        let points: Vec<Option<ModelPoint>> =
+            (0..spectra.len()).map(|place| Some(place).filter(is_finite).map(point)).collect();
+        self.models_at_points(spectra, &points)
+    }
+
+    /// Evaluates the model at points, for every arm of their spectra; `None` where there is no point.
+    fn models_at_points(
+        &self,
+        spectra: &Spectra,
+        points: &[Option<ModelPoint>],
+    ) -> Result<Vec<Option<Vec<ArmFit>>>> {
+        let arms = matched(&self.model, spectra)?;
+        let mut run = self.run()?;
+        let mut out: Vec<Option<Vec<ArmFit>>> = vec![None; points.len()];
+        let (indices, points): (Vec<usize>, Vec<ModelPoint>) =
+            points.iter().enumerate().filter_map(|(k, point)| Some((k, (*point)?))).unzip();
         let (mut done, mut most) = (0, CHUNK);
-        while done < fitted.len() {
-            let chunk = &fitted[done..(done + most).min(fitted.len())];
-            let point = |&(k, place): &(usize, usize)| ModelPoint { place, parameters: &rows[k].parameters };
-            let points: Vec<ModelPoint> = chunk.iter().map(point).collect();
-            let inspected = match run.inspect(spectra, &points, Precision::F32) {
+        while done < points.len() {
+            let end = (done + most).min(points.len());
+            let inspected = match run.inspect(spectra, &points[done..end], Precision::F32) {
                 Err(Error::OutOfMemory { .. }) if most > 1 => {
                     most /= 2;
                     continue;
                 }
                 inspected => inspected?,
             };
-            done += chunk.len();
-            for (&(k, place), one) in chunk.iter().zip(inspected) {
+            for ((&k, point), one) in indices[done..end].iter().zip(&points[done..end]).zip(inspected) {
                 let both = self.model.arms.iter().zip(&arms).zip(&one);
                 let fits = both.map(|((model, data), arm)| match data {
-                    Cow::Borrowed(data) => arm_fit(model, data, place, arm),
+                    Cow::Borrowed(data) => arm_fit(model, data, point.place, arm),
                     Cow::Owned(_) => ArmFit::absent(&model.name),
                 });
                 out[k] = Some(fits.collect());
             }
+            done = end;
         }
         Ok(out)
     }

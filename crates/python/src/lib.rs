@@ -5,11 +5,13 @@
 
 mod arrays;
 mod command;
+mod demo;
 mod device;
 mod emulator;
 mod errors;
 mod fit;
 mod model;
+mod report;
 mod spectra;
 mod table;
 mod wait;
@@ -24,6 +26,8 @@ mod _popfit {
     #[pymodule_export]
     use super::command::run_command;
     #[pymodule_export]
+    use super::demo::demo_files;
+    #[pymodule_export]
     use super::device::devices;
     #[pymodule_export]
     use super::emulator::SharedEmulator;
@@ -31,6 +35,8 @@ mod _popfit {
     use super::fit::{fit, fit_files};
     #[pymodule_export]
     use super::model::{SharedModel, toml_of_json};
+    #[pymodule_export]
+    use super::report::write_report;
     #[pymodule_export]
     use super::spectra::FileSpectra;
     #[pymodule_export]

@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use popfit::{Device, ModelFile, SpectralFitter, SpectralModel};
+use numpy::PyReadonlyArray2;
+use popfit::spectra::Selection;
+use popfit::{ArmFit, Device, ModelFile, SpectralFitter, SpectralModel};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyList};
 
 use crate::arrays::{give, give_shaped};
 use crate::emulator::SharedEmulator;
@@ -92,6 +94,83 @@ impl SharedModel {
     fn notes(&self) -> (Vec<String>, Vec<String>) {
         (self.model.assumptions(), self.model.warnings())
     }
+
+    /// Evaluates models at parameters (n, P): for each arm a dictionary of arrays (n, pixels).
+    fn models_at<'py>(
+        &self,
+        py: Python<'py>,
+        source: Bound<'py, PyAny>,
+        parameters: PyReadonlyArray2<'py, f64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let source = Source::hold(&source)?;
+        let (lent, _) = source.lend(py, &Selection::default())?;
+        let (fitter, spectra, parameters) = (self.fitter(), lent.get(), parameters.as_slice()?);
+        let fits = run_or_raise(py, |_| fitter.models_at(spectra, parameters))?;
+        let arms = PyDict::new(py);
+        for (index, name) in fitter.arms().iter().enumerate() {
+            let pixels = fits.iter().flatten().map(|fit| fit[index].wavelength.len()).max().unwrap_or(0);
+            let rows: Vec<Option<&ArmFit>> = fits.iter().map(|fit| fit.as_ref().map(|arms| &arms[index])).collect();
+            let arm = PyDict::new(py);
+            arm.set_item("wavelength", stacked(py, &rows, pixels, |fit| &fit.wavelength)?)?;
+            arm.set_item("flux", stacked(py, &rows, pixels, |fit| &fit.flux)?)?;
+            arm.set_item("error", stacked(py, &rows, pixels, |fit| &fit.error)?)?;
+            arm.set_item("model", stacked(py, &rows, pixels, |fit| &fit.model)?)?;
+            arm.set_item("continuum", stacked(py, &rows, pixels, |fit| &fit.continuum)?)?;
+            let mask = rows.iter().flat_map(|fit| match fit {
+                Some(fit) if fit.mask.len() == pixels => fit.mask.clone(),
+                _ => vec![true; pixels],
+            });
+            arm.set_item("mask", give_shaped(py, mask.collect::<Vec<bool>>(), &[rows.len(), pixels])?)?;
+            arm.set_item("chi2", give(py, rows.iter().map(|fit| fit.map_or(f64::NAN, |fit| fit.chi2)).collect()))?;
+            let unmasked = rows.iter().map(|fit| fit.map_or(0, |fit| fit.unmasked as i64)).collect();
+            arm.set_item("unmasked", give::<i64>(py, unmasked))?;
+            arms.set_item(name, arm)?;
+        }
+        Ok(arms)
+    }
+
+    /// Evaluates the objective at parameters (n, P): χ², objective, and if asked gradient and normal matrix.
+    fn objective<'py>(
+        &self,
+        py: Python<'py>,
+        source: Bound<'py, PyAny>,
+        parameters: PyReadonlyArray2<'py, f64>,
+        derivatives: bool,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let source = Source::hold(&source)?;
+        let (lent, _) = source.lend(py, &Selection::default())?;
+        let (fitter, spectra, parameters) = (self.fitter(), lent.get(), parameters.as_slice()?);
+        let found = run_or_raise(py, |_| fitter.objective(spectra, parameters, derivatives))?;
+        let (rows, count) = (spectra.len(), fitter.parameters().len());
+        let entries = PyDict::new(py);
+        entries.set_item("chi2", give(py, found.chi2))?;
+        entries.set_item("objective", give(py, found.objective))?;
+        if derivatives {
+            entries.set_item("gradient", give_shaped(py, found.gradient, &[rows, count])?)?;
+            entries.set_item("normal_matrix", give_shaped(py, found.normal_matrix, &[rows, count, count])?)?;
+        }
+        entries.set_item("messages", found.messages)?;
+        Ok(entries)
+    }
+
+    /// Returns the starts (k, P) of the first guess of each spectrum, their χ² (k), and a message where there is none.
+    fn guess<'py>(&self, py: Python<'py>, source: Bound<'py, PyAny>, seed: u64) -> PyResult<Bound<'py, PyList>> {
+        let source = Source::hold(&source)?;
+        let (lent, _) = source.lend(py, &Selection::default())?;
+        let (fitter, spectra) = (self.fitter().seed(seed), lent.get());
+        let guesses = run_or_raise(py, |_| fitter.guess(spectra))?;
+        let count = fitter.parameters().len();
+        let list = PyList::empty(py);
+        for guess in guesses {
+            let entry = PyDict::new(py);
+            let shape = [guess.starts.len(), count];
+            entry.set_item("starts", give_shaped(py, guess.starts.concat(), &shape)?)?;
+            entry.set_item("chi2", give(py, guess.chi2))?;
+            entry.set_item("message", guess.message)?;
+            list.append(entry)?;
+        }
+        Ok(list)
+    }
 }
 
 /// Returns the text of a model file with the keys of a JSON text.
@@ -100,4 +179,28 @@ pub fn toml_of_json(py: Python<'_>, json: &str) -> PyResult<String> {
     let table: toml::Table =
         serde_json::from_str(json).map_err(|error| input_error(py, "model", format!("model: {error}")))?;
     toml::to_string(&table).map_err(|error| input_error(py, "model", format!("model: {error}")))
+}
+
+impl SharedModel {
+    /// Returns a fitter of the model on the CPU.
+    fn fitter(&self) -> SpectralFitter {
+        SpectralFitter::new(self.model.clone(), Device::cpu())
+    }
+}
+
+/// Returns an array (n, pixels) of the fits' arrays: NaN where there is no fit.
+fn stacked<'py>(
+    py: Python<'py>,
+    rows: &[Option<&ArmFit>],
+    pixels: usize,
+    of: impl Fn(&ArmFit) -> &Vec<f64>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut values = Vec::with_capacity(rows.len() * pixels);
+    for row in rows {
+        match row {
+            Some(fit) if of(fit).len() == pixels => values.extend_from_slice(of(fit)),
+            _ => values.resize(values.len() + pixels, f64::NAN),
+        }
+    }
+    give_shaped(py, values, &[rows.len(), pixels])
 }
