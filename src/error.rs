@@ -94,6 +94,23 @@ pub enum Error {
     /// A file has the name of an output that must not overwrite it. `WriteOptions::overwrite` allows it.
     #[error("{}: this file exists already; choose another name, or allow it to be overwritten", path.display())]
     OutputExists { path: PathBuf },
+    /// A run over files was ended (by cancel or timeout) before its output was written, or the output existed before
+    /// and stays as it was.
+    #[error(
+        "interrupted; {} {}{}", path.display(), if path.exists() { "is as it was" } else { "was not written" },
+        if *kept { "; what was fitted is kept beside it, and the run can be resumed" } else { "" }
+    )]
+    Interrupted {
+        path: PathBuf,
+        /// Rows are kept in a journal beside the output, so that the run can be resumed.
+        kept: bool,
+    },
+    /// None of the targets that a run is to fit is in the files and passes the other selections. Nothing is written.
+    #[error("no spectrum is selected: {}; nothing is written", missing_targets(*wanted))]
+    NothingSelected {
+        /// Number of TARGETIDs that were given.
+        wanted: usize,
+    },
     /// The journal of an output cannot be used.
     #[error("{}: {message}", path.display())]
     Journal { path: PathBuf, message: String },
@@ -134,6 +151,16 @@ impl InvalidSetting {
     /// Returns `Ok` if the list of faults is empty, else one [`Error::InvalidSettings`] that carries them all.
     pub(crate) fn none_of(faults: Vec<InvalidSetting>) -> Result<()> {
         if faults.is_empty() { Ok(()) } else { Err(Error::InvalidSettings { faults }) }
+    }
+}
+
+/// Returns text for an error: none of `wanted` target ids is there.
+fn missing_targets(wanted: usize) -> String {
+    match wanted {
+        1 => "the TARGETID that was given is not in the files, or does not pass the other selections".into(),
+        _ => {
+            format!("none of the {wanted} TARGETIDs that were given is in the files and passes the other selections")
+        }
     }
 }
 

@@ -35,8 +35,9 @@ enum Command {
 
 /// Runs the benchmark with the arguments of the process.
 fn main() -> ExitCode {
-    popfit_cli::execute("popfit-bench", Arguments::try_parse(), |arguments| match arguments.command {
+    let code = popfit_cli::execute("popfit-bench", Arguments::try_parse(), |arguments| match arguments.command {
         Some(Command::Nist(arguments)) => nist::run(&arguments),
         None => bench::run(&arguments.bench),
-    })
+    });
+    code.into()
 }

@@ -45,7 +45,7 @@ impl Arguments {
         if self.spectra.is_empty() {
             return Ok(None);
         }
-        let selection = self.selection.selection(model)?;
+        let selection = self.selection.of_model(model)?;
         let source = FilesReader::open(&self.spectra, &selection)?;
         selection::refuse_empty(&selection, source.len())?;
         Ok(Some(Opened { paths: &self.spectra, device, selection, source }))

@@ -49,19 +49,32 @@ impl Failure {
         self.message.push_str(words);
     }
 
-    /// Converts an error of a run that had begun: exit code 1 for device, disk or memory errors, else 2.
+    /// Converts an error of a run that had begun: exit code 1 for device, disk or memory errors and if the user ended
+    /// it, else 2.
     pub fn running(error: Error) -> Failure {
+        if let Error::Interrupted { path, kept } = &error {
+            return Failure::stopped(path, *kept);
+        }
         let of_device =
             matches!(error, Error::Device { .. } | Error::DeviceLost { .. } | Error::DeviceUntrusted { .. });
-        let of_disk = matches!(error, Error::Io { .. } | Error::Write { .. } | Error::Unsettled { .. });
+        let of_disk = matches!(
+            error,
+            Error::Io { .. } | Error::Write { .. } | Error::Unsettled { .. } | Error::InputChanged { .. }
+        );
         let runtime = of_device || of_disk || matches!(error, Error::OutOfMemory { .. });
         Failure { message: in_words(&error), code: if runtime { 1 } else { 2 } }
     }
 }
 
-/// An error before the run: 2, unless the disk is full or a file was written to meanwhile, which is nobody's bad usage.
+/// An error before the run: 3 if no spectrum is selected, 1 if the user ended it, the disk is full or a file was
+/// written to meanwhile, which is nobody's bad usage, and else 2.
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
+        match &error {
+            Error::Interrupted { path, kept } => return Failure::stopped(path, *kept),
+            Error::NothingSelected { .. } => return Failure::nothing_fitted(in_words(&error)),
+            _ => {}
+        }
         let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge];
         let is_full = matches!(&error, Error::Io { source, .. } if full.contains(&source.kind()));
         let changed = matches!(&error, Error::InputChanged { .. });

@@ -1,4 +1,4 @@
-//! The command `popfit` as a library: [`run`] is all of it.
+//! The command `popfit` as a library: [`run_code`] is all of it, and [`fit_files`] its run over files.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 // a panic is no answer to bad input
@@ -16,6 +16,7 @@ mod devices;
 mod dry_run;
 mod failure;
 mod fit;
+mod fit_files;
 mod import;
 mod init;
 mod output;
@@ -34,12 +35,15 @@ mod truth;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
-use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use popfit::{Error, ModelFile};
 
 pub use failure::Failure;
+pub use fit_files::{
+    BuiltModel, Event, FitDevice, FitFiles, FitFilesSummary, FitModel, OptionNames, StatusCount, fit_files,
+};
+pub use output::Format;
 #[doc(hidden)]
 pub use rows::{cells, print};
 #[doc(hidden)]
@@ -92,19 +96,24 @@ Examples:
 
 /// Opens and parses the model file at `path`; a format error also says that the model file comes before the spectra.
 fn open_model(path: &Path) -> Result<ModelFile, Error> {
-    ModelFile::open(path).map_err(|error| match error {
-        Error::Format { path, offset, message } => {
+    ModelFile::open(path).map_err(|error| name_order(error, path))
+}
+
+/// Adds to a format error of the file at `model` that the model file comes before the spectra.
+fn name_order(error: Error, model: &Path) -> Error {
+    match error {
+        Error::Format { path, offset, message } if path == model => {
             let message = format!("{message}; the model file comes first, files of spectra follow");
             Error::Format { path, offset, message }
         }
         other => other,
-    })
+    }
 }
 
 /// Runs the `popfit` command with these arguments, the program's name first, and returns its exit code. Exit code 0:
 /// every spectrum has a row; 1: the run failed; 2: bad usage, file or model; 3: the run came to its end, but no fit
 /// converged.
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub fn run_code(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     execute("popfit", Arguments::try_parse_from(arguments), |arguments| dispatch(arguments.command))
 }
 
@@ -114,7 +123,7 @@ pub fn execute<A>(
     program: &str,
     parsed: Result<A, clap::Error>,
     command: impl FnOnce(A) -> Result<(), Failure>,
-) -> ExitCode {
+) -> u8 {
     let (result, code) = match parsed {
         Ok(arguments) => (command(arguments), 0),
         Err(answer) => print_answer(&answer),
@@ -123,7 +132,7 @@ pub fn execute<A>(
     for Failure { message, .. } in failures.iter().flatten() {
         let _ = writeln!(std::io::stderr(), "{program}: {message}");
     }
-    ExitCode::from(failures.iter().flatten().next().map_or(code, |failure| failure.code))
+    failures.iter().flatten().next().map_or(code, |failure| failure.code)
 }
 
 /// Prints what the parser answers instead of arguments (help, version, an error); returns `Ok` and the exit code.

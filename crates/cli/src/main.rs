@@ -2,5 +2,5 @@
 
 /// Runs popfit with the arguments of the process.
 fn main() -> std::process::ExitCode {
-    popfit_cli::run(std::env::args_os())
+    popfit_cli::run_code(std::env::args_os()).into()
 }

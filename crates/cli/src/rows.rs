@@ -1,11 +1,11 @@
 //! Text tables, and counts of how fits ended.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 
 use popfit::report::Collector;
 use popfit::{FitRow, FlagCounts, Result, Sink, Spectra, Status};
 
+use super::fit_files::StatusCount;
 use super::stdout::line;
 
 /// Prints rows of cells to standard output as a table with aligned columns.
@@ -50,18 +50,17 @@ impl Counts {
         self.0.keys().any(|(code, _)| *code == status.code())
     }
 
-    /// Returns whether fits were counted, and none of them converged.
-    pub fn none_converged(&self) -> bool {
-        let is_success = |code: i32| Status::from_code(code).is_some_and(Status::is_success);
-        !self.0.is_empty() && !self.0.keys().any(|(code, _)| is_success(*code))
+    /// Returns the counts, those of converged fits first.
+    pub fn list(&self) -> Vec<StatusCount> {
+        let counts = self.0.iter().rev();
+        counts.map(|((code, text), count)| StatusCount { code: *code, text: text.clone(), count: *count }).collect()
     }
 }
 
 impl std::fmt::Display for Counts {
     /// Writes how many rows have each status, the converged ones first.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let all: Vec<String> = self.0.iter().rev().map(|((_, text), count)| format!("{count} {text}")).collect();
-        f.write_str(&all.join(", "))
+        f.write_str(&StatusCount::in_words(&self.list()))
     }
 }
 
@@ -73,10 +72,10 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Details that are printed.
+    /// Messages that are kept.
     const SHOWN: usize = 5;
 
-    /// Keeps the messages of rows with unusable spectra to print them later; after the first few it only counts them.
+    /// Keeps the messages of rows with unusable spectra; after the first few it only counts them.
     fn add(&mut self, rows: &[FitRow]) {
         for row in rows.iter().filter(|row| row.status == Status::BadInput) {
             if self.shown.len() == Self::SHOWN {
@@ -88,12 +87,10 @@ impl Faults {
         }
     }
 
-    /// Prints the messages of unusable spectra on standard error, and how many more there were.
-    pub fn print(&self) {
+    /// Returns the messages of unusable spectra, and how many more there were.
+    pub fn lines(self) -> Vec<String> {
         let more = (self.more > 0).then(|| format!("… and {} more", self.more));
-        for text in self.shown.iter().chain(&more) {
-            let _ = writeln!(std::io::stderr(), "popfit: {text}");
-        }
+        self.shown.into_iter().chain(more).collect()
     }
 }
 

@@ -6,6 +6,7 @@ use popfit::spectra::Selection;
 use popfit::{Error, SpectralModel};
 
 use super::Failure;
+use super::fit_files::OptionNames;
 
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
@@ -31,35 +32,43 @@ impl Arguments {
 
     /// Returns which spectra the options select, and how the model has their masks read; reads the file of
     /// `--target-id @FILE`, and fails for bad values.
-    pub fn selection(&self, model: &SpectralModel) -> Result<Selection, Failure> {
-        if self.min_sn.is_some_and(|x| !x.is_finite()) {
-            return Err(Failure::usage("--min-sn must be finite"));
-        }
+    pub fn of_model(&self, model: &SpectralModel) -> Result<Selection, Failure> {
+        let mut selection = self.selection()?;
+        check(&selection, OptionNames::Flags)?;
+        selection.widen = model.widening().cloned();
+        Ok(selection)
+    }
+
+    /// Returns which spectra and arms the options select; reads the file of `--target-id @FILE`.
+    pub fn selection(&self) -> Result<Selection, Failure> {
         let mut selection = Selection::default();
         selection.target_ids = self.target_id.as_deref().map(target_ids).transpose()?;
         selection.objtype.clone_from(&self.objtype);
         selection.min_signal_to_noise = self.min_sn;
         selection.arms.clone_from(&self.arms);
-        selection.widen = model.widening().cloned();
         Ok(selection)
+    }
+}
+
+/// Fails if a value of the selection makes no sense.
+pub fn check(selection: &Selection, names: OptionNames) -> popfit::Result<()> {
+    match selection.min_signal_to_noise {
+        Some(least) if !least.is_finite() => {
+            let name = match names {
+                OptionNames::Fields => "`min_signal_to_noise`",
+                OptionNames::Flags => "--min-sn",
+            };
+            Err(Error::Usage(format!("{name} must be finite")))
+        }
+        _ => Ok(()),
     }
 }
 
 /// Fails if target ids were asked for but `selected`, the number of spectra found, is 0. It is more likely a mistake
 /// than a wish for an empty table.
-pub fn refuse_empty(selection: &Selection, selected: u64) -> Result<(), Failure> {
+pub fn refuse_empty(selection: &Selection, selected: u64) -> popfit::Result<()> {
     match &selection.target_ids {
-        Some(ids) if selected == 0 => {
-            let missing = match ids.len() {
-                1 => "the TARGETID given with --target-id is not in the files, or does not pass the other selections"
-                    .into(),
-                count => format!(
-                    "none of the {count} TARGETIDs given with --target-id is in the files and passes the other \
-                     selections"
-                ),
-            };
-            Err(Failure::nothing_fitted(format!("no spectrum is selected: {missing}; nothing is written")))
-        }
+        Some(ids) if selected == 0 => Err(Error::NothingSelected { wanted: ids.len() }),
         _ => Ok(()),
     }
 }

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use popfit::{Error, Journal, RvTabWriter};
+use popfit::{Error, Journal, Result, RvTabWriter};
 
+use super::fit_files::OptionNames;
 use super::output::Format;
-use super::{Failure, profile};
+use super::profile;
 
 /// The table first, then what comes with it.
 pub struct Targets(Vec<PathBuf>);
@@ -20,9 +21,9 @@ pub struct Extras<'a> {
 
 impl Targets {
     /// Lists the files that a run will write: the table, and models, report page and profile if asked for.
-    pub fn new(table: &Path, extras: &Extras<'_>) -> Result<Targets, Failure> {
+    pub fn new(table: &Path, extras: &Extras<'_>) -> Result<Targets> {
         if extras.report == Some(table) {
-            return Err(Failure::usage(format!("{}: the table and the page's folder", table.display())));
+            return Err(Error::Usage(format!("{}: the table and the page's folder", table.display())));
         }
         let models = (extras.format == Format::Rvtab).then(|| RvTabWriter::models_of(table));
         let page = extras.report.map(|folder| folder.join("index.html"));
@@ -32,49 +33,50 @@ impl Targets {
     }
 
     /// Fails if one of the files to be written is one of these inputs, also through links.
-    pub fn spare(&self, inputs: impl IntoIterator<Item = PathBuf>) -> Result<(), Failure> {
+    pub fn spare(&self, inputs: impl IntoIterator<Item = PathBuf>) -> Result<()> {
         let real = |path: &Path| path.canonicalize().ok();
         let targets: Vec<PathBuf> = self.0.iter().filter_map(|target| real(target)).collect();
         match inputs.into_iter().find(|input| real(input).is_some_and(|input| targets.contains(&input))) {
             Some(input) => {
                 let message = format!("{} would be overwritten: it is one of the inputs", input.display());
-                Err(Failure::usage(message))
+                Err(Error::Usage(message))
             }
             None => Ok(()),
         }
     }
 
     /// Fails if a file to be written exists, unless the run resumes and an earlier run's journal is beside the table.
-    pub fn refuse_existing(&self, resume: bool) -> Result<(), Failure> {
+    pub fn refuse_existing(&self, resume: bool, names: OptionNames) -> Result<()> {
         let Some(existing) = self.0.iter().find(|target| target.is_file()) else { return Ok(()) };
         let Some(table) = self.0.first().filter(|_| resume) else {
-            return Err(Error::OutputExists { path: existing.clone() }.into());
+            return Err(Error::OutputExists { path: existing.clone() });
         };
         if Journal::is_beside(table) {
             return Ok(());
         }
-        let existing = existing.display();
-        Err(Failure::usage(format!(
+        let (existing, overwrite) = (existing.display(), names.of("overwrite"));
+        Err(Error::Usage(format!(
             "{existing}: there is nothing to resume, because no journal is beside {}: the run that wrote it \
-             has ended. Give --overwrite to fit all spectra again, or choose another name",
+             has ended. Give {overwrite} to fit all spectra again, or choose another name",
             table.display()
         )))
     }
 
     /// Fails if a file to be written is not the interrupted run's own, or was changed since, unless `overwrite`.
-    pub fn claim(&self, journal: &mut Journal, overwrite: bool) -> Result<(), Failure> {
+    pub fn claim(&self, journal: &mut Journal, overwrite: bool, names: OptionNames) -> Result<()> {
         journal.claim_outputs(&self.0, overwrite).map_err(|error| match error {
-            Error::OutputExists { path } => Failure::usage(format!(
+            Error::OutputExists { path } => Error::Usage(format!(
                 "{path}: this file is not of the interrupted run, or has changed since. Move it away, or give \
-                 --overwrite to replace it",
-                path = path.display()
+                 {overwrite} to replace it",
+                path = path.display(),
+                overwrite = names.of("overwrite")
             )),
-            other => other.into(),
+            other => other,
         })
     }
 
     /// Has the journal note the state of all files if `result`, that of writing one, is a success; returns `result`.
-    pub fn record(&self, journal: &mut Journal, result: popfit::Result<()>) -> popfit::Result<()> {
+    pub fn record(&self, journal: &mut Journal, result: Result<()>) -> Result<()> {
         // a file that may not last under its name is this run's nevertheless
         if matches!(result, Ok(()) | Err(Error::Unsettled { .. })) {
             journal.record_outputs(&self.0)?;

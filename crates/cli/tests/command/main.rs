@@ -4,6 +4,7 @@
 mod check;
 mod checksums;
 mod cli;
+mod fit_files;
 mod flags;
 mod ids;
 mod init;

@@ -1,0 +1,253 @@
+//! A run over files, without a word on the terminal: `popfit fit` is made of it, and programs call it.
+//!
+//! Everything is checked before the first fit, and before any file is written.
+
+mod settings;
+mod summary;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use popfit::report::{About, Collector, ReportFile};
+use popfit::spectra::{FilesReader, InputFiles, SpectraReader};
+use popfit::{
+    Control, Device, Error, Journal, Metadata, ModelFile, Precision, Result, SpectralFitter, SpectralModel, Status,
+    Summary, VelocityScan, WriteOptions,
+};
+
+use super::output::{Format, Output};
+use super::profile::ProfileFiles;
+use super::rows::Counting;
+use super::targets::{Extras, Targets};
+use super::{report, selection};
+pub use settings::{BuiltModel, Event, FitDevice, FitFiles, FitModel, OptionNames};
+use summary::fitted;
+pub use summary::{FitFilesSummary, StatusCount};
+
+/// Fits every selected spectrum of the files, and writes the result table and what else is asked for. It prints
+/// nothing and catches no signal; what it has to tell goes to [`FitFiles::on_event`].
+///
+/// A run that `control` ends early still writes its table, with the status `interrupted` where a spectrum was not
+/// fitted, and a run with [`FitFiles::resume`] goes on from there.
+///
+/// # Errors
+/// Returns [`Error::Interrupted`] if the run was ended before its table was written, or if the table existed before and
+/// stays as it was; [`Error::NothingSelected`] if none of the wanted targets is there; [`Error::OutputExists`] and
+/// [`Error::OutputLocked`] for the files that it writes; [`Error::Journal`] if there is another run to resume; and the
+/// errors of model files, of readers, of [`SpectralFitter::fit_journaled`] and of the table's writer.
+pub fn fit_files(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
+    let opened = Instant::now();
+    // 1. Read model and spectra, and refuse what cannot be fitted or written.
+    let targets = files.targets(control.profile)?;
+    selection::check(&files.selection, files.option_names)?;
+    let BuiltModel { model, text, file } = files.open_model()?;
+    files.selection.widen = model.widening().cloned();
+    let mut inputs = InputFiles::new(&files.spectra);
+    let mut source = FilesReader::open(&files.spectra, &files.selection)?;
+    targets.spare(file.iter().flat_map(ModelFile::inputs))?;
+    selection::refuse_empty(&files.selection, source.len())?;
+    let fitter = files.fitter(file.as_ref(), model)?;
+    let spectra = source.files();
+    fitter.check_spectra(&spectra).map_err(|error| match &file {
+        Some(file) => file.blame(error),
+        None => error,
+    })?;
+    if files.precision == Precision::Mixed && fitter.device_name().starts_with("cpu") {
+        files.tell(Event::Note("mixed precision is for GPUs: on the CPU it only takes longer".into()));
+    }
+    let missing = spectra.iter().flat_map(|file| fitter.notes(file));
+    let notes = fitter.model().assumptions().into_iter().chain(source.notes().iter().cloned()).chain(missing);
+    notes.chain(fitter.pixel_notes(&spectra)).for_each(|note| files.tell(Event::Note(note)));
+    drop(spectra);
+    let metadata = Metadata::of(&fitter).model(text);
+    if !inputs.read(&control.cancel)? {
+        return Err(Error::Interrupted { path: files.output, kept: false });
+    }
+
+    // 2. Open the journal, and begin the outputs.
+    let key = format!("{}\nformat = {}", fitter.resume_key(&metadata.model, &files.selection, &inputs), files.format);
+    let mut journal = Journal::open(&files.output, &key, files.resume)?;
+    if let Some(damage) = journal.damage() {
+        files.tell(Event::Warning(damage.into()));
+    }
+    if files.resume && !journal.has_rows() {
+        let output = files.output.display();
+        files.tell(Event::Note(format!("nothing is kept beside {output}: it is made from the start")));
+    }
+    targets.claim(&mut journal, files.overwrite, files.option_names)?;
+    let is_new = !files.output.exists();
+    // An output that exists now is this run's own; one that comes later is not.
+    let overwrite = files.overwrite;
+    let may_replace = |file: &Path| overwrite || file.exists();
+    let options = WriteOptions::default().metadata(metadata.clone()).overwrite(may_replace(&files.output));
+    let mut table = Output::create(files.format, &files.output, &fitter, &source, options)?;
+    let page = files.report.as_deref().map(|folder| page(folder, may_replace, files.option_names)).transpose()?;
+    let profiles = control.profile.then(|| ProfileFiles::create(&files.output, may_replace)).transpose()?;
+
+    // 3. Fit.
+    files.tell(Event::Begin { spectra: source.len() });
+    let begin = Instant::now();
+    let collector = page.is_some().then(|| Collector::new(&fitter.parameters()));
+    let mut sink = Counting::new(&mut table, &fitter.parameters(), collector);
+    let summary = fitter.fit_journaled(&mut source, &mut sink, control, &mut journal);
+    let Counting { counts, faults, flags, report: kept, .. } = sink;
+    let summary = summary.map_err(|error| files.failed(error, &journal))?;
+    inputs.check()?;
+
+    // 4. Write the outputs.
+    if counts.any(Status::Interrupted) && !is_new {
+        drop(table);
+        let kept = journal.has_rows();
+        journal.leave();
+        return Err(Error::Interrupted { path: files.output, kept });
+    }
+    let finished = table.finish(&summary.by_rows, &mut journal);
+    let finished = targets.record(&mut journal, finished);
+    finished.map_err(|error| files.failed(error, &journal))?;
+    let time = begin.elapsed();
+    if let (Some(page), Some(kept)) = (page, kept) {
+        let about = about(&files.output, &fitter, metadata, &summary, time);
+        let written = page.write_journaled(&about, &kept, Some(&fitter), &mut journal);
+        let written = targets.record(&mut journal, written);
+        written.map_err(|error| files.without_page(error))?;
+    }
+    let (statuses, bad_inputs, flags) = (counts.list(), faults.lines(), flags.lines());
+    let mut done = FitFilesSummary { summary, statuses, bad_inputs, flags, time };
+    if let (Some(profile), Some(files)) = (&mut done.summary.profile, profiles) {
+        profile.opening = Some((begin - opened).as_secs_f64());
+        files.write(profile)?;
+    }
+    if counts.any(Status::Interrupted) {
+        journal.leave();
+    } else {
+        journal.remove();
+    }
+    Ok(done)
+}
+
+impl FitFiles {
+    /// Returns the files that the run will write; fails, before anything is read, if one is an input or must not be
+    /// replaced.
+    fn targets(&self, profile: bool) -> Result<Targets> {
+        let extras = Extras { format: self.format, report: self.report.as_deref(), profile };
+        let targets = Targets::new(&self.output, &extras)?;
+        let model = match &self.model {
+            FitModel::Path(path) => Some(path),
+            FitModel::Built(_) => None,
+        };
+        targets.spare(self.spectra.iter().chain(model).chain(&self.other_inputs).cloned())?;
+        if !self.overwrite {
+            targets.refuse_existing(self.resume, self.option_names)?;
+        }
+        Ok(targets)
+    }
+
+    /// Builds the model from its file, with the selected arms, or takes the one in memory.
+    fn open_model(&mut self) -> Result<BuiltModel> {
+        match std::mem::replace(&mut self.model, FitModel::Path(Default::default())) {
+            FitModel::Path(path) => {
+                let mut file = ModelFile::open(path)?;
+                if let Some(arms) = &self.selection.arms {
+                    file.keep_arms(arms)?;
+                }
+                Ok(BuiltModel { model: file.build()?, text: file.text.clone(), file: Some(file) })
+            }
+            FitModel::Built(_) if self.selection.arms.is_some() => {
+                Err(Error::Usage("the arms of a model in memory are chosen when it is made, not for a run".into()))
+            }
+            FitModel::Built(model) => Ok(*model),
+        }
+    }
+
+    /// Makes the fitter of the run's settings, which override those of the model file.
+    fn fitter(&self, file: Option<&ModelFile>, model: SpectralModel) -> Result<SpectralFitter> {
+        let mut solver = self.solver.or(file.and_then(|file| file.solver)).unwrap_or_default();
+        if let Some(rounds) = self.max_rounds {
+            solver = solver.with_max_rounds(rounds);
+        }
+        let has_free_velocity = model.parameters().iter().any(|name| name == "velocity");
+        let usual_scan = match self.format {
+            Format::Rvtab if has_free_velocity => VelocityScan::Fixed,
+            _ => VelocityScan::Off,
+        };
+        let scan = self.velocity_scan.or(file.and_then(|file| file.velocity_scan)).unwrap_or(usual_scan);
+        if self.released_errors == Some(true) && self.format == Format::Rvtab {
+            let [errors, format] = ["released_errors", "format"].map(|field| self.option_names.of(field));
+            return Err(Error::Usage(format!("{errors} adds columns to popfit's own table: {format} rvtab has none")));
+        }
+        let mut device = match &self.device {
+            FitDevice::Selector(selector) => selector.parse::<Device>()?,
+            FitDevice::Open(device) => device.clone(),
+        };
+        if let Some(timeout) = self.gpu_timeout {
+            device = device.timeout(timeout);
+        }
+        let mut fitter = SpectralFitter::new(model, device)
+            .solver(solver)
+            .velocity_scan(scan)
+            .released_errors(self.released_errors.or(file.and_then(|file| file.released_errors)).unwrap_or(false))
+            .strict(self.strict)
+            .precision(self.precision);
+        if let Some(bytes) = self.max_memory {
+            fitter = fitter.max_memory(bytes);
+        }
+        if let Some(allowed) = self.cpu_fallback {
+            fitter = fitter.cpu_fallback(allowed);
+        }
+        if let Some(starts) = self.starts.or(file.and_then(|file| file.starts)) {
+            fitter = fitter.starts(starts);
+        }
+        if let Some(batch) = self.batch_size {
+            fitter = fitter.batch_size(batch);
+        }
+        if let Some(seed) = self.seed {
+            fitter = fitter.seed(seed);
+        }
+        Ok(fitter)
+    }
+
+    /// Tells what is left of a run that fails with this error, and how to go on; returns the error.
+    fn failed(&mut self, error: Error, journal: &Journal) -> Error {
+        let resume = self.option_names.of("resume");
+        if matches!(error, Error::Unsettled { .. }) {
+            self.tell(Event::Remains(format!("{resume} writes it again")));
+        } else if journal.has_rows() {
+            let now = if self.output.exists() { "is as it was" } else { "was not written" };
+            let output = self.output.display();
+            let left = format!("{output} {now}; what was fitted is kept beside it, and {resume} goes on");
+            self.tell(Event::Remains(left));
+        }
+        error
+    }
+
+    /// Tells that the run wrote its table, but, because of this error, not its page; returns the error.
+    fn without_page(&mut self, error: Error) -> Error {
+        let (output, resume) = (self.output.display(), self.option_names.of("resume"));
+        let left = format!("{output} is whole; {resume} makes the page without fitting anything again");
+        self.tell(Event::Remains(left));
+        error
+    }
+}
+
+/// Begins the report page `index.html` in `folder`, which is created if missing; it is written after the fits.
+fn page(folder: &Path, may_replace: impl Fn(&Path) -> bool, names: OptionNames) -> Result<ReportFile> {
+    if folder.is_file() {
+        let report = names.of("report");
+        return Err(Error::Usage(format!("{} is a file: {report} takes a folder", folder.display())));
+    }
+    std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.to_path_buf(), source })?;
+    let file = folder.join("index.html");
+    let overwrite = may_replace(&file);
+    ReportFile::create(file, &WriteOptions::default().overwrite(overwrite))
+}
+
+/// Returns the title, metadata and times that the report shows about the run.
+fn about(output: &Path, fitter: &SpectralFitter, metadata: Metadata, summary: &Summary, time: Duration) -> About {
+    About::default()
+        .title(report::name(output))
+        .version(env!("CARGO_PKG_VERSION").into())
+        .metadata(metadata)
+        .units(fitter.units())
+        .time(time)
+        .recalled(summary.fits.saturating_sub(fitted(summary)))
+}

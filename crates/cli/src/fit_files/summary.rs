@@ -1,0 +1,80 @@
+//! What a run over files did.
+
+use std::fmt;
+use std::time::Duration;
+
+use popfit::{Status, Summary};
+
+/// What a run over files did.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct FitFilesSummary {
+    /// Rows, devices, times and, if the control asks for it, the profile. Of an interrupted run
+    /// [`Summary::interrupted`] is above 0.
+    pub summary: Summary,
+    /// Number of rows of each status, the converged ones first.
+    pub statuses: Vec<StatusCount>,
+    /// Why spectra could not be fitted: the first five, and how many more there were.
+    pub bad_inputs: Vec<String>,
+    /// Sentences about flags that many rows have.
+    pub flags: Vec<String>,
+    /// Time from the first fit to the finished table.
+    pub time: Duration,
+}
+
+/// Number of rows that ended with a status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StatusCount {
+    /// The status' code in the result table.
+    pub code: i32,
+    /// Its name; for `bad_input` the cause.
+    pub text: String,
+    /// Number of rows.
+    pub count: u64,
+}
+
+impl FitFilesSummary {
+    /// Returns the number of rows whose fit converged.
+    pub fn converged(&self) -> u64 {
+        let is_success = |code| Status::from_code(code).is_some_and(Status::is_success);
+        self.statuses.iter().filter(|status| is_success(status.code)).map(|status| status.count).sum()
+    }
+
+    /// Returns how many rows ended with each status, as text.
+    pub fn counts(&self) -> String {
+        StatusCount::in_words(&self.statuses)
+    }
+}
+
+impl StatusCount {
+    /// Returns counts as text, such as `120 ftol, 3 stalled`.
+    pub(crate) fn in_words(counts: &[StatusCount]) -> String {
+        let words: Vec<String> = counts.iter().map(|status| format!("{} {}", status.count, status.text)).collect();
+        words.join(", ")
+    }
+}
+
+/// Returns how many fits a run made itself, without those that it took from an earlier run's journal.
+pub(super) fn fitted(summary: &Summary) -> u64 {
+    summary.by_device.iter().map(|one| one.rows).sum()
+}
+
+impl fmt::Display for FitFilesSummary {
+    /// Writes the run in a line: counts by status, time, this run's own fits per second, devices.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Summary { fits, interrupted, ref by_device, .. } = self.summary;
+        let (fitted, seconds) = (fitted(&self.summary), self.time.as_secs_f64());
+        let ended = fitted.saturating_sub(interrupted);
+        let counts = if fits == 0 { "nothing to fit".to_string() } else { self.counts() };
+        let kept = if fitted < fits { format!(", of which {} from the journal", fits - fitted) } else { String::new() };
+        let devices = match by_device.as_slice() {
+            [only] => only.device.clone(),
+            several => several.iter().map(|one| format!("{}: {}", one.device, one.rows)).collect::<Vec<_>>().join(", "),
+        };
+        let rate = ended as f64 / seconds.max(1e-9);
+        let rate = if ended > 0 { format!(", {rate:.1} spectra/s") } else { String::new() };
+        let spectra = if fits == 1 { "spectrum" } else { "spectra" };
+        write!(f, "{fits} {spectra}{kept}: {counts}; {seconds:.2} s{rate}, {devices}")
+    }
+}
