@@ -69,8 +69,9 @@ class Emulator:
         Parameters
         ----------
         labels : sequence of mappings
-            For each label ``name``, ``min`` and ``max`` (its range in the training set), ``mean`` and ``std`` (the
-            network sees (label − mean)/std), and if wanted ``unit``, and ``log10=True`` if it sees the scaled log10.
+            For each label ``name``, ``min`` and ``max`` (its range in the training set), ``mean`` and ``std``: the
+            network sees (label − mean)/std. If wanted ``unit``, and ``transform="log10"`` where the network sees the
+            scaled logarithm. The keys are those of popfit's file.
         weights : sequence of array_like, (outputs, inputs)
             Weights of the layers, as PyTorch has them.
         biases : sequence of array_like, (outputs,)
@@ -89,18 +90,22 @@ class Emulator:
         InputError
             If layers do not fit each other, or the wavelengths are not on such a grid.
         """
-        known = {"name", "unit", "min", "max", "mean", "std", "log10"}
+        known = {"name", "unit", "transform", "min", "max", "mean", "std"}
         given = []
         for label in labels:
             unknown = set(label) - known
             if unknown or not {"name", "min", "max", "mean", "std"} <= set(label):
                 raise InputError(
-                    f"labels: a label has name, min, max, mean, std, and if wanted unit and log10, not {sorted(label)}",
+                    "labels: a label has name, min, max, mean, std, and if wanted unit and transform, not "
+                    + ", ".join(sorted(label)),
                     argument="labels",
                 )
+            transform = label.get("transform", "identity")
+            if transform not in ("identity", "log10"):
+                raise InputError(f'labels: transform {transform!r}; give "identity" or "log10"', argument="labels")
             limits = (float(label["min"]), float(label["max"]))
             scaling = (float(label["mean"]), float(label["std"]))
-            given.append((str(label["name"]), str(label.get("unit", "")), limits, scaling, bool(label.get("log10", False))))
+            given.append((str(label["name"]), str(label.get("unit", "")), limits, scaling, transform == "log10"))
         if len(weights) != len(biases):
             raise InputError(f"biases: {len(biases)}, but there are {len(weights)} weights", argument="biases")
         return cls._of(
@@ -111,7 +116,10 @@ class Emulator:
                 activation,
                 output,
                 np.ascontiguousarray(wavelength, dtype=np.float64),
-                [([int(axis) for axis in axes], np.ravel(facets).astype(float).tolist()) for axes, facets in hulls or ()],
+                [
+                    ([int(axis) for axis in axes], np.ravel(facets).astype(float).tolist())
+                    for axes, facets in hulls or ()
+                ],
             )
         )
 
@@ -156,7 +164,9 @@ class Emulator:
             elif kind not in ("Dropout", "Identity"):
                 raise InputError(f"module: a layer {kind}, which popfit does not have", argument="module")
         if len(activations) != 1:
-            raise InputError(f"module: activations {sorted(activations)}; popfit has one kind per network", argument="module")
+            raise InputError(
+                f"module: activations {sorted(activations)}; popfit has one kind per network", argument="module"
+            )
         activation = activations.pop()
         return cls.from_layers(
             labels, weights, biases, activation=activation, output=output, wavelength=wavelength, hulls=hulls
@@ -437,7 +447,9 @@ def as_model(model: object) -> SpectralModel:
         return SpectralModel.from_file(model)
     if isinstance(model, Mapping):
         return SpectralModel.from_dict(model)
-    raise TypeError(f"model: {type(model).__name__}; give a popfit.SpectralModel, a path, or a dict of a model file's keys")
+    raise TypeError(
+        f"model: {type(model).__name__}; give a popfit.SpectralModel, a path, or a dict of a model file's keys"
+    )
 
 
 def _parameter_keys(given: tuple[float, float] | float | Mapping[str, Any]) -> dict[str, Any]:

@@ -266,7 +266,9 @@ def spectra_of_spec_data(stars: Sequence[Sequence[Any]], *, mask: bool = True) -
         of_arm = [[one for one in star if one.name == name] for star in stars]
         for row, several in enumerate(of_arm):
             if len(several) > 1:
-                raise InputError(f"star {row}: two SpecData of the arm {name!r}; popfit fits one", argument="specdata", row=row)
+                raise InputError(
+                    f"star {row}: two SpecData of the arm {name!r}; popfit fits one", argument="specdata", row=row
+                )
         found = [several[0] if several else None for several in of_arm]
         arrays |= {f"{name}_{key}": array for key, array in _stack_spec_data(found, mask).items()}
     return Spectra._of_arrays(arrays)
@@ -395,14 +397,23 @@ def _checked_columns(columns: Mapping[str, npt.ArrayLike] | None) -> dict[str, n
     """Return the columns of a call, none of which has the name of an array of spectra."""
     columns = {} if columns is None else dict(columns)
     for name in columns:
-        if name in ("id", "medium") or name.rsplit("_", 1)[-1] in ("wavelength", "flux", "ivar", "sigma", "mask", "resolution"):
+        if name in ("id", "medium") or name.rsplit("_", 1)[-1] in (
+            "wavelength",
+            "flux",
+            "ivar",
+            "sigma",
+            "mask",
+            "resolution",
+        ):
             raise InputError(f"columns: {name!r} is an array of the spectra, not a column", argument="columns")
     return columns
 
 
 def _of_one_spectrum(arrays: dict[str, Lendable]) -> dict[str, Lendable]:
     """Return arrays in which one spectrum of (pixels) is a population of one."""
-    is_one = [not isinstance(a, tuple) and a.ndim == 1 for name, a in arrays.items() if name.rsplit("_", 1)[-1] == "flux"]
+    is_one = [
+        not isinstance(a, tuple) and a.ndim == 1 for name, a in arrays.items() if name.rsplit("_", 1)[-1] == "flux"
+    ]
     if not is_one or not all(is_one):
         return arrays
     deepened: dict[str, Lendable] = {}

@@ -238,7 +238,14 @@ class FitTable:
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(os.fspath(folder), "index.html")
         _popfit.write_report(
-            self._rust_columns(), self.messages, self.metadata, path, overwrite, model and model._model, source, self._seconds
+            self._rust_columns(),
+            self.messages,
+            self.metadata,
+            path,
+            overwrite,
+            model and model._model,
+            source,
+            self._seconds,
         )
         return path
 
@@ -282,7 +289,8 @@ class FitTable:
     def _title(self, row: int) -> str:
         """Return the id, parameters and χ²/dof of a row."""
         values = ", ".join(
-            f"{name} {_rounded(self._columns[name][row], self._columns[f'{name}_err'][row])}" for name in self.parameters
+            f"{name} {_rounded(self._columns[name][row], self._columns[f'{name}_err'][row])}"
+            for name in self.parameters
         )
         reduced = self._columns["chi2"][row] / max(self._columns["dof"][row], 1)
         return f"{self._columns['id'][row]}: {values}; χ²/dof {reduced:.2f}"
@@ -306,7 +314,12 @@ class FitTable:
     def _rust_columns(self) -> list[_popfit.Column]:
         """Return the columns for Rust."""
         return [
-            (name, self._units[name], self._meanings[name], values.tolist() if values.dtype == object else _contiguous(values))
+            (
+                name,
+                self._units[name],
+                self._meanings[name],
+                values.tolist() if values.dtype == object else _contiguous(values),
+            )
             for name, values in self._columns.items()
         ]
 
@@ -316,7 +329,9 @@ class FitTable:
 
     def __repr__(self) -> str:
         """Return the numbers of rows and of fits that converged."""
-        return f"<popfit.FitTable: {len(self)} rows, {int(self.converged.sum())} converged; {', '.join(self.parameters)}>"
+        return (
+            f"<popfit.FitTable: {len(self)} rows, {int(self.converged.sum())} converged; {', '.join(self.parameters)}>"
+        )
 
     def _repr_html_(self) -> str:
         """Return the summary, a histogram of each parameter and the first rows, for notebooks."""
@@ -335,10 +350,13 @@ class FitTable:
     def _html_row(self, row: int) -> str:
         """Return a row of the head that notebooks show."""
         values = "".join(
-            f"<td>{_rounded(self._columns[name][row], self._columns[f'{name}_err'][row])}</td>" for name in self.parameters
+            f"<td>{_rounded(self._columns[name][row], self._columns[f'{name}_err'][row])}</td>"
+            for name in self.parameters
         )
         reduced = self._columns["chi2"][row] / max(self._columns["dof"][row], 1)
-        head = f"<td>{escape(str(self._columns['id'][row]))}</td><td>{escape(str(self._columns['status_text'][row]))}</td>"
+        head = (
+            f"<td>{escape(str(self._columns['id'][row]))}</td><td>{escape(str(self._columns['status_text'][row]))}</td>"
+        )
         return f"<tr>{head}{values}<td>{reduced:.3f}</td></tr>"
 
 
@@ -380,5 +398,3 @@ def _sparkline(values: Array) -> str:
         for k, count in enumerate(counts)
     )
     return f'<svg width="{4 * SPARKLINE_BARS}" height="24" fill="currentColor" role="img">{bars}</svg>'
-
-

@@ -8,8 +8,9 @@ import sys
 from typing import Any
 
 import numpy as np
-import popfit
 import pytest
+
+import popfit
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SYNB = ROOT / "tests" / "data" / "synb"
@@ -32,7 +33,17 @@ def demo_model() -> popfit.SpectralModel:
 def command_table(tmp_path_factory: pytest.TempPathFactory) -> popfit.FitTable:
     """Table that the command writes of the demonstration's files."""
     output = tmp_path_factory.mktemp("command") / "table.parquet"
-    run_python("-m", "popfit", "fit", ROOT / "data" / "model.toml", ROOT / "data" / "spectra.npz", "-o", output, "--device", "cpu")
+    run_python(
+        "-m",
+        "popfit",
+        "fit",
+        ROOT / "data" / "model.toml",
+        ROOT / "data" / "spectra.npz",
+        "-o",
+        output,
+        "--device",
+        "cpu",
+    )
     return popfit.FitTable.read(output)
 
 

@@ -7,11 +7,12 @@ import warnings
 from typing import Any
 
 import numpy as np
-import popfit
 import pytest
 from conftest import assert_same_rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+import popfit
 from popfit._arrays import lendable
 
 DTYPES = ["<f8", ">f8", "<f4", ">f4", "<f2", ">f2", "<i8", ">i8", "<i4", ">i2", "<u8", ">u4", "u1", "i1", "?"]

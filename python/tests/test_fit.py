@@ -6,9 +6,10 @@ import logging
 from typing import Any
 
 import numpy as np
-import popfit
 import pytest
 from conftest import ROOT, assert_same_rows
+
+import popfit
 
 #: Columns that say where a spectrum is from.
 PLACE = ("file",)
@@ -68,7 +69,11 @@ def test_models_of_python_are_those_of_files(
     assert built.parameters == demo_model.parameters
     assert built.bounds == demo_model.bounds
     assert_same_rows(popfit.fit(built, demo_arrays, device="cpu"), command_table, PLACE)
-    keys = {"arm": [{"name": "b", "emulator": network}], "continuum": continuum | {"marginalise": True}, "velocity": {"range": [-1000.0, 1000.0]}}
+    keys = {
+        "arm": [{"name": "b", "emulator": network}],
+        "continuum": continuum | {"marginalise": True},
+        "velocity": {"range": [-1000.0, 1000.0]},
+    }
     assert_same_rows(popfit.fit(keys, demo_arrays, device="cpu"), command_table, PLACE)
 
 
@@ -87,7 +92,10 @@ def test_a_bad_spectrum_is_a_row_with_a_status(demo_model: popfit.SpectralModel,
 def test_no_spectra_give_a_table_without_rows(
     demo_model: popfit.SpectralModel, demo_arrays: dict[str, Any], command_table: popfit.FitTable
 ) -> None:
-    arrays = {name: demo_arrays[name] if name == "wavelength" else demo_arrays[name][:0] for name in ("wavelength", "flux", "ivar")}
+    arrays = {
+        name: demo_arrays[name] if name == "wavelength" else demo_arrays[name][:0]
+        for name in ("wavelength", "flux", "ivar")
+    }
     table = popfit.fit(demo_model, arrays, device="cpu")
     assert len(table) == 0
     assert table.columns == command_table.columns
@@ -101,7 +109,10 @@ def test_progress_comes_to_the_callers_thread_and_its_exception_ends_the_run(
 
     seen: list[tuple[int, int, int]] = []
     popfit.fit(
-        demo_model, demo_arrays, device="cpu", progress=lambda done, total: seen.append((done, total, threading.get_ident()))
+        demo_model,
+        demo_arrays,
+        device="cpu",
+        progress=lambda done, total: seen.append((done, total, threading.get_ident())),
     )
     assert seen[-1] == (64, 64, threading.get_ident())
 

@@ -16,9 +16,10 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
-import popfit
 import pytest
 from conftest import ROOT, assert_same_rows, run_python
+
+import popfit
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals and forks")
 
@@ -89,7 +90,9 @@ def test_a_forked_child_of_a_process_that_has_only_imported_popfit_fits() -> Non
     assert run_python("-c", text, timeout=60).stdout == "2\n"
 
 
-def test_pickles_fit_the_same_bits(demo_model: popfit.SpectralModel, demo_arrays: dict[str, Any], command_table: popfit.FitTable) -> None:
+def test_pickles_fit_the_same_bits(
+    demo_model: popfit.SpectralModel, demo_arrays: dict[str, Any], command_table: popfit.FitTable
+) -> None:
     spectra = popfit.spectra.as_spectra(demo_arrays)[:5]
     for dumps in (pickle.dumps, cloudpickle.dumps):
         model, again = pickle.loads(dumps((demo_model, spectra)))
@@ -116,7 +119,9 @@ def test_threads_that_fit_at_once_give_each_others_bits(
             assert_same_rows(run.result(120), command_table, ("file",))
 
 
-def test_other_threads_run_while_spectra_are_fitted(demo_model: popfit.SpectralModel, demo_arrays: dict[str, Any]) -> None:
+def test_other_threads_run_while_spectra_are_fitted(
+    demo_model: popfit.SpectralModel, demo_arrays: dict[str, Any]
+) -> None:
     many = {name: np.tile(a, (8, *[1] * (a.ndim - 1))) if len(a) == 64 else a for name, a in demo_arrays.items()}
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         run = pool.submit(popfit.fit, demo_model, many, device="cpu")
@@ -170,7 +175,12 @@ def test_a_thousand_runs_do_not_grow() -> None:
         print(resident() - before)
     """)
     process = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, timeout=300, check=True, env={"MALLOC_ARENA_MAX": "1", **_environment()}
+        [sys.executable, "-c", text],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+        env={"MALLOC_ARENA_MAX": "1", **_environment()},
     )
     assert int(process.stdout) < 1024
 

@@ -6,9 +6,10 @@ import html.parser
 from typing import Any
 
 import numpy as np
-import popfit
 import pytest
 from conftest import ROOT, assert_same_rows
+
+import popfit
 
 RESULTS = (ROOT / "docs" / "src" / "results.md").read_text()
 
@@ -124,7 +125,9 @@ class _Balance(html.parser.HTMLParser):
             assert self.open.pop() == tag
 
 
-def test_the_summary_counts_statuses_and_says_what_flags_mean(demo_model: popfit.SpectralModel, demo_arrays: dict[str, Any]) -> None:
+def test_the_summary_counts_statuses_and_says_what_flags_mean(
+    demo_model: popfit.SpectralModel, demo_arrays: dict[str, Any]
+) -> None:
     wrong = demo_arrays | {"ivar": 1.0 / np.sqrt(demo_arrays["ivar"])}
     wrong["ivar"][~np.isfinite(wrong["ivar"])] = 0.0
     summary = popfit.fit(demo_model, wrong, device="cpu").summary

@@ -1,0 +1,32 @@
+"""The code of the book's Python pages runs as it stands."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shutil
+
+import pytest
+from conftest import ROOT
+
+PAGES = ROOT / "docs" / "src" / "python"
+#: Files that a page's reader has in the folder.
+FILES = {"desi.md": sorted((ROOT / "tests" / "data" / "desi").glob("*"))}
+
+
+@pytest.mark.parametrize("page", ["notebook.md", "desi.md", "survey.md"])
+def test_pages_run(page: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    pytest.importorskip("pandas")
+    matplotlib.use("Agg")
+    for file in FILES.get(page, []):
+        shutil.copy(file, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", (PAGES / page).read_text(), re.MULTILINE | re.DOTALL)
+    assert blocks
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, page, "exec"), names)
+    matplotlib.pyplot.close("all")
+    wanted = re.findall(r'savefig\("(.*?)"\)', "".join(blocks))
+    assert all((tmp_path / name).stat().st_size > 10_000 for name in wanted)
