@@ -29,6 +29,24 @@ pub(crate) fn hint<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone)
     }
 }
 
+/// Returns the message that there is no `what` of this name: it suggests a near name and lists those that are there.
+pub(crate) fn missing_name(what: &str, name: &str, found: &[String]) -> String {
+    let near = nearest(name, found.iter().map(String::as_str));
+    let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+    format!("no {what} `{name}`{near} (found: {})", shown_names(what, found))
+}
+
+/// Joins names for a message: at most sixteen of them, and how many more there are; `no {what}` if there are none.
+pub(crate) fn shown_names(what: &str, names: &[String]) -> String {
+    const MOST: usize = 16;
+    let shown = names.get(..MOST).unwrap_or(names).join(", ");
+    match names.len() {
+        0 => format!("no {what}"),
+        n if n > MOST => format!("{shown} and {} more", n - MOST),
+        _ => shown,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{hint, nearest};

@@ -154,7 +154,6 @@ impl<'a> Values<'a> {
     }
 
     /// Returns the vector of numbers, to reuse its allocation, if they are owned f64; else an empty vector.
-    #[cfg(feature = "files")]
     pub(crate) fn into_double_memory(self) -> Vec<f64> {
         match self.0 {
             Kind::Double(Cow::Owned(values)) => values,
@@ -163,7 +162,6 @@ impl<'a> Values<'a> {
     }
 
     /// Returns the vector of numbers, to reuse its allocation, if they are owned f32; else an empty vector.
-    #[cfg(feature = "files")]
     pub(crate) fn into_single_memory(self) -> Vec<f32> {
         match self.0 {
             Kind::Single(Cow::Owned(values)) => values,
@@ -226,6 +224,12 @@ macro_rules! from {
         impl From<Vec<$number>> for Values<'_> {
             fn from(values: Vec<$number>) -> Self {
                 Values(Kind::$kind(Cow::Owned(values)))
+            }
+        }
+
+        impl<'a> From<Cow<'a, [$number]>> for Values<'a> {
+            fn from(values: Cow<'a, [$number]>) -> Self {
+                Values(Kind::$kind(values))
             }
         }
 

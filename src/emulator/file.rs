@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::io::files;
 use crate::io::npz;
 use crate::io::output::{OutputFile, WriteOptions};
-use crate::math::air::to_vacuum;
+use crate::math::air::{is_air, to_vacuum};
 
 impl Emulator {
     /// Reads and checks a network from a file: popfit's safetensors, or an NPZ of The Payne or binspec, told apart by
@@ -60,7 +60,10 @@ pub fn read_wavelength(path: impl AsRef<Path>) -> Result<Vec<f64>> {
     if let Some(key) = archive.keys().into_iter().find(|key| key != "medium" && key.eq_ignore_ascii_case("medium")) {
         return Err(Error::format(path, format!("`{key}` is no array that popfit reads; did you mean `medium`?")));
     }
-    let in_air = archive.is_in_air(&["medium"])?;
+    let in_air = match archive.header("medium")? {
+        Some(_) => is_air("medium", archive.text("medium")?.as_deref()).map_err(|m| Error::format(path, m))?,
+        None => false,
+    };
     let array = archive.read("wavelength", &mut budget, |x| if in_air { to_vacuum(x) } else { x })?;
     if array.shape.len() != 1 || array.values.is_empty() {
         return Err(Error::format(path, format!("`wavelength` has the shape {:?}, not (pixels,)", array.shape)));

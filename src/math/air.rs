@@ -20,6 +20,15 @@ pub fn to_vacuum(air: f64) -> f64 {
     (0..STEPS).fold(air, |vacuum, _| air * index(vacuum))
 }
 
+/// Returns whether the text of `name`, which says the medium of wavelengths, is "air" and not "vacuum"; else a message.
+pub fn is_air(name: &str, text: Option<&str>) -> Result<bool, String> {
+    match text.map(|text| text.trim().to_lowercase()).as_deref() {
+        Some("air") => Ok(true),
+        Some("vacuum") => Ok(false),
+        _ => Err(format!("`{name}` is neither the text \"air\" nor \"vacuum\"")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -58,26 +58,26 @@ pub struct ArmSpectra<'a> {
     /// true = bad; empty = none is.
     pub mask: Cow<'a, [bool]>,
     /// Each spectrum's own, where it brings one.
-    pub resolution: Option<Resolution>,
+    pub resolution: Option<Resolution<'a>>,
     /// The rule by which errors were widened when the mask was read; `None` if nobody asked for one.
     pub(crate) widening: Option<AppliedWidening>,
 }
 
-/// Each spectrum's banded resolution matrix R: observed flux = R · (model at the pixels).
+/// Each spectrum's banded resolution matrix R, which may be lent: observed flux = R · (model at the pixels).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Resolution {
+pub struct Resolution<'a> {
     /// Odd.
     pub diagonals: usize,
     /// (n × diagonals × pixels), as DESI stores it: R\[row\]\[column\] = values\[d\]\[column\] with row = column −
     /// offset, the offsets diagonals / 2, …, 0, …, −diagonals / 2.
-    pub values: Vec<f32>,
+    pub values: Cow<'a, [f32]>,
 }
 
 impl<'a> ArmSpectra<'a> {
     /// Returns the memory of the arm's arrays (bytes), without a wavelength grid that several spectra share.
     pub(super) fn bytes(&self) -> usize {
         let own = if let Wavelength::Own(grids) = &self.wavelength { grids.bytes() } else { 0 };
-        let resolution = self.resolution.as_ref().map_or(0, |r| size_of_val(r.values.as_slice()));
+        let resolution = self.resolution.as_ref().map_or(0, |r| size_of_val(&*r.values));
         own + resolution + self.mask.len() + self.flux.bytes() + self.ivar.bytes()
     }
 
@@ -138,6 +138,11 @@ impl<'a> ArmSpectra<'a> {
             Wavelength::Own(grids) => Wavelength::Own(grids.into_owned()),
         };
         let (flux, ivar, mask) = (flux.into_owned(), ivar.into_owned(), Cow::Owned(mask.into_owned()));
+        let owned = |Resolution { diagonals, values }: Resolution| Resolution {
+            diagonals,
+            values: Cow::Owned(values.into_owned()),
+        };
+        let resolution = resolution.map(owned);
         ArmSpectra { name, wavelength, pixels, flux, ivar, mask, resolution, widening }
     }
 
@@ -150,7 +155,7 @@ impl<'a> ArmSpectra<'a> {
     ///
     /// # Errors
     /// `ShapeMismatch` when the values are not (n × diagonals × pixels), or the diagonals not odd.
-    pub fn with_resolution(mut self, resolution: Resolution) -> Result<ArmSpectra<'a>> {
+    pub fn with_resolution(mut self, resolution: Resolution<'a>) -> Result<ArmSpectra<'a>> {
         let Resolution { diagonals, values } = &resolution;
         if diagonals.is_multiple_of(2) || values.len() != diagonals * self.flux.len() {
             let message = format!(
@@ -203,7 +208,7 @@ impl<'a> ArmSpectra<'a> {
         }
     }
 
-    /// Borrows the spectra of a range of rows; resolution matrices are copied.
+    /// Borrows the spectra of a range of rows.
     pub(super) fn part(&self, rows: Range<usize>) -> ArmSpectra<'_> {
         let range = rows.start * self.pixels..rows.end * self.pixels;
         ArmSpectra {
@@ -218,7 +223,7 @@ impl<'a> ArmSpectra<'a> {
             mask: if self.mask.is_empty() { Cow::default() } else { Cow::Borrowed(&self.mask[range.clone()]) },
             resolution: self.resolution.as_ref().map(|r| Resolution {
                 diagonals: r.diagonals,
-                values: r.values[range.start * r.diagonals..range.end * r.diagonals].to_vec(),
+                values: Cow::Borrowed(&r.values[range.start * r.diagonals..range.end * r.diagonals]),
             }),
             widening: self.widening.clone(),
         }

@@ -169,7 +169,7 @@ impl<'a> Spectra<'a> {
         self.part(rows).into_owned()
     }
 
-    /// Returns a range of spectra that borrows their arrays, except for resolution matrices.
+    /// Returns a range of spectra that borrows their arrays.
     ///
     /// # Panics
     /// If `rows` reach beyond `len()`.

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use super::open::{open_any, refuse_without_bits};
+use super::open::open_any;
+use super::widening::refuse_without_bits;
 use super::{Ids, Selection, Spectra, SpectraReader};
 use crate::error::{Error, Result};
 
@@ -31,7 +32,9 @@ impl FilesReader {
             return Err(Error::Usage("no file of spectra is given".into()));
         };
         let heads: Vec<Spectra> = readers.iter().map(|reader| reader.empty()).collect();
-        refuse_without_bits(paths, &heads, selection)?;
+        let place = paths.first().map(|path| path.as_ref().display().to_string()).unwrap_or_default();
+        let more = if paths.len() > 1 { format!(" and {} more", paths.len() - 1) } else { String::new() };
+        refuse_without_bits(&format!("{place}{more}"), &heads, selection.widen.as_ref())?;
         let spectra = readers.iter().map(|reader| reader.len()).sum();
         let text_ids = heads.iter().any(|head| matches!(head.ids, Ids::Text(_)));
         let notes = readers.iter().flat_map(|reader| reader.notes()).cloned().collect();

@@ -3,9 +3,9 @@
 //! Readers judge *files*. Faults of one spectrum's values (NaN flux, negative ivar, its own grid unsorted) are passed
 //! on; they end as that spectrum's status.
 
-#[cfg(feature = "files")]
 mod air;
 mod arm;
+mod arrays;
 mod batch;
 #[cfg(feature = "files")]
 mod files;
@@ -15,22 +15,13 @@ mod fits;
 mod input_files;
 mod memory;
 #[cfg(feature = "files")]
-mod npz;
-#[cfg(feature = "files")]
-mod npz_arm;
-#[cfg(feature = "files")]
-mod npz_choices;
-#[cfg(feature = "files")]
-mod npz_column;
-#[cfg(feature = "files")]
-mod npz_names;
-#[cfg(feature = "files")]
 mod open;
 mod reader;
 mod widening;
 
 pub use crate::io::column::{Column, ColumnValues};
 pub use arm::{ArmSpectra, Resolution, Wavelength};
+pub use arrays::{ArrayValues, NamedArray};
 pub use batch::{Ids, Spectra};
 #[cfg(feature = "files")]
 pub use files::FilesReader;

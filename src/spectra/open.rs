@@ -5,11 +5,11 @@
 use std::io::Read;
 use std::path::Path;
 
-use super::arm::ArmSpectra;
+use super::arrays::open_npz;
 use super::batch::Spectra;
 use super::fits::{self, Selection, WAY_OUT};
-use super::npz::NpzReader;
 use super::reader::SpectraReader;
+use super::widening::refuse_without_bits;
 use crate::error::{Error, Result};
 use crate::io::files::File;
 use crate::io::fits::MAGIC;
@@ -31,23 +31,8 @@ pub fn open_reader(path: impl AsRef<Path>) -> Result<Box<dyn SpectraReader>> {
 pub fn open_reader_with(path: impl AsRef<Path>, selection: &Selection) -> Result<Box<dyn SpectraReader>> {
     let path = path.as_ref();
     let reader = open_any(path, selection)?;
-    refuse_without_bits(&[path], &[reader.empty()], selection)?;
+    refuse_without_bits(&path.display().to_string(), &[reader.empty()], selection.widen.as_ref())?;
     Ok(reader)
-}
-
-/// Fails if errors are to be widened by bits of masks, and no arm of these files has a mask with bits.
-pub(super) fn refuse_without_bits(paths: &[impl AsRef<Path>], heads: &[Spectra], selection: &Selection) -> Result<()> {
-    let mut arms = heads.iter().flat_map(|head| &head.arms);
-    let has_bits = |arm: &ArmSpectra| arm.widening.as_ref().is_some_and(|widening| widening.has_bits);
-    if selection.widen.is_none() || arms.any(has_bits) {
-        return Ok(());
-    }
-    let first = paths.first().map(|path| path.as_ref().display().to_string()).unwrap_or_default();
-    let more = if paths.len() > 1 { format!(" and {} more", paths.len() - 1) } else { String::new() };
-    Err(Error::Usage(format!(
-        "{first}{more}: errors are to be widened by bits of masks (`spectra.widen` in the model file), but there is no \
-         mask with bits: masks are of booleans, or there are none; give a mask of integers, or leave `widen` out"
-    )))
 }
 
 /// Opens and checks a file of spectra whose masks may have no bits.
@@ -61,7 +46,7 @@ pub(super) fn open_any(path: &Path, selection: &Selection) -> Result<Box<dyn Spe
     match start.as_slice() {
         crate::io::npz::MAGIC => {
             selection.refuse_rows(path)?;
-            Ok(Box::new(NpzReader::open(path, selection)?))
+            Ok(Box::new(open_npz(path, selection)?))
         }
         start if start == MAGIC || start.starts_with(GZIP) => fits::open(path, selection),
         _ => {

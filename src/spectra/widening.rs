@@ -1,6 +1,6 @@
 //! Bits of masks that widen the errors of pixels instead of masking them.
 
-use super::ArmSpectra;
+use super::{ArmSpectra, Spectra};
 use crate::error::{Error, Result};
 
 /// Bits that all mask a pixel.
@@ -119,6 +119,21 @@ impl MaskRule {
         let is_masked = if self.masking == ANY { number != 0.0 } else { number as i64 as u64 & self.masking != 0 };
         if is_masked { PixelMask::Masked } else { PixelMask::Good }
     }
+}
+
+/// Fails if errors are to be widened by bits of masks, and no arm of these spectra has a mask with bits. `place` names
+/// their files; it is empty for arrays.
+pub(super) fn refuse_without_bits(place: &str, heads: &[Spectra], widening: Option<&Widening>) -> Result<()> {
+    let mut arms = heads.iter().flat_map(|head| &head.arms);
+    let has_bits = |arm: &ArmSpectra| arm.widening.as_ref().is_some_and(|widening| widening.has_bits);
+    if widening.is_none() || arms.any(has_bits) {
+        return Ok(());
+    }
+    let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
+    Err(Error::Usage(format!(
+        "{place}errors are to be widened by bits of masks (`spectra.widen` in the model file), but there is no mask \
+         with bits: masks are of booleans, or there are none; give a mask of integers, or leave `widen` out"
+    )))
 }
 
 /// Returns the bits of an integer of so many bytes, at most 8.

@@ -106,7 +106,7 @@ fn own_grids(wavelengths: &[&[f64]], fitter: &SpectralFitter) -> Result<Spectra<
 }
 
 /// Returns a Gaussian with σ = 1 pixel, and five pixels on either side, as a resolution matrix.
-fn smooth_resolution(pixels: usize) -> Resolution {
+fn smooth_resolution(pixels: usize) -> Resolution<'static> {
     let weight = |d: usize| (-0.5 * (d as f32 - 5.0).powi(2)).exp() / (2.0 * std::f32::consts::PI).sqrt();
     Resolution { diagonals: 11, values: (0..11).flat_map(|d| vec![weight(d); pixels]).collect() }
 }

@@ -23,7 +23,7 @@ fn with_resolution(diagonals: usize, value: impl Fn(usize, usize, usize) -> f32)
     let mut spectra = pick(&synb_spectra(), &[0, 6, 7]);
     let pixels = spectra.arms[0].pixels;
     let values = (0..3 * diagonals * pixels).map(|i| value(i / diagonals / pixels, i / pixels % diagonals, i % pixels));
-    let resolution = Resolution { diagonals, values: values.collect() };
+    let resolution = Resolution { diagonals, values: values.collect::<Vec<f32>>().into() };
     spectra.arms = spectra.arms.drain(..).map(|arm| arm.with_resolution(resolution.clone()).unwrap()).collect();
     spectra
 }

@@ -96,11 +96,6 @@ impl DType {
         }
     }
 
-    /// Returns whether elements are floats or integers.
-    pub(crate) fn is_number(&self) -> bool {
-        matches!(self.kind, Kind::F16 | Kind::F32 | Kind::F64 | Kind::Int(_) | Kind::Uint(_))
-    }
-
     /// Returns whether elements are signed or unsigned integers.
     pub(crate) fn is_integer(&self) -> bool {
         matches!(self.kind, Kind::Int(_) | Kind::Uint(_))
@@ -135,11 +130,6 @@ impl DType {
             _ => decode_int!(self, bytes, out, float, return Err("not numbers".to_string())),
         }
         Ok(())
-    }
-
-    /// Returns whether elements are f16 or f32, so that f32 holds them without loss.
-    pub(crate) fn is_single(&self) -> bool {
-        matches!(self.kind, Kind::F16 | Kind::F32)
     }
 
     /// Decodes f16 or f32 elements from `bytes` and appends them to `out` as f32; fails for other types.

@@ -17,7 +17,7 @@ use zip::{CompressionMethod, ZipArchive};
 
 use crate::error::{Error, Result};
 use crate::io::files::File;
-use crate::suggest::nearest;
+use crate::suggest::missing_name;
 pub(crate) use element::DType;
 pub(crate) use header::Header;
 pub(crate) use stream::Stream;
@@ -128,15 +128,7 @@ impl Archive {
     /// Returns the error for an array that the file does not have: it suggests a near name and lists those that are
     /// there.
     pub(crate) fn missing(&self, key: &str) -> Error {
-        let keys = self.keys();
-        let near = nearest(key, keys.iter().map(String::as_str));
-        let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-        Error::format(&self.path, format!("no array `{key}`{near} (found: {})", listed(&keys)))
-    }
-
-    /// Returns the error for two arrays of which the file should have one: it lists those that are there.
-    pub(crate) fn missing_both(&self, one: &str, other: &str) -> Error {
-        Error::format(&self.path, format!("neither `{one}` nor `{other}` is in it (found: {})", listed(&self.keys())))
+        Error::format(&self.path, missing_name("array", key, &self.keys()))
     }
 
     /// Reads an array to its end, checking its CRC, and hands its bytes to `piece`, whole elements at a time.
@@ -202,25 +194,14 @@ impl Archive {
         Ok(Array { shape: header.shape, values })
     }
 
-    /// Returns whether wavelengths are in air: the first of the arrays `names` that the file has is the text "air" or
-    /// "vacuum". Without any of them they are in vacuum.
-    ///
-    /// # Errors
-    /// `Format` for any other text, and for what is not one text.
-    pub(crate) fn is_in_air(&mut self, names: &[&str]) -> Result<bool> {
-        for name in names {
-            let Some(header) = self.header(name)? else { continue };
-            let mut texts = Vec::new();
-            if header.dtype.is_text() && header.elements() == 1 {
-                self.scan(name, |dtype, bytes| dtype.texts(bytes, &mut texts))?;
-            }
-            return match texts.first().map(|text| text.trim().to_lowercase()).as_deref() {
-                Some("air") => Ok(true),
-                Some("vacuum") => Ok(false),
-                _ => Err(Error::format(&self.path, format!("`{name}` is neither the text \"air\" nor \"vacuum\""))),
-            };
+    /// Returns the text of an array that has one element, a text; `None` for any other array, and where there is none.
+    pub(crate) fn text(&mut self, key: &str) -> Result<Option<String>> {
+        let Some(header) = self.header(key)? else { return Ok(None) };
+        let mut texts = Vec::new();
+        if header.dtype.is_text() && header.elements() == 1 {
+            self.scan(key, |dtype, bytes| dtype.texts(bytes, &mut texts))?;
         }
-        Ok(false)
+        Ok(texts.pop())
     }
 
     /// Opens an array for reading a few elements at a time, with a file handle of its own.
@@ -230,17 +211,6 @@ impl Archive {
             Some(index) => Ok(Stream::new(&self.path, key, &header, self.zip.metadata(), index, self.zip.len())),
             None => Err(self.missing(key)),
         }
-    }
-}
-
-/// Joins names for a message: at most sixteen of them, and how many more there are.
-pub(crate) fn listed(names: &[String]) -> String {
-    const MOST: usize = 16;
-    let shown = names.get(..MOST).unwrap_or(names).join(", ");
-    match names.len() {
-        0 => "no array".to_string(),
-        n if n > MOST => format!("{shown} and {} more", n - MOST),
-        _ => shown,
     }
 }
 

@@ -101,14 +101,14 @@ impl Stream {
         Ok(self.pieces.insert(pieces).recv().ok())
     }
 
+    /// Returns the path of the file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns the type of the elements in the file.
     pub(crate) fn dtype(&self) -> DType {
         self.header.dtype
-    }
-
-    /// Returns the number of bytes of an element in the file.
-    pub(crate) fn item(&self) -> usize {
-        self.header.dtype.bytes()
     }
 
     /// Reads the next `elements` elements of the array and hands their bytes to `decode`, one piece after another.

@@ -106,7 +106,7 @@ impl Arm {
                 x as f32
             })?;
         }
-        arm.with_resolution(Resolution { diagonals, values })
+        arm.with_resolution(Resolution { diagonals, values: values.into() })
     }
 
     /// Returns the median of flux √ivar over the pixels of one row, without reading its mask and resolution.
@@ -135,7 +135,7 @@ impl Arm {
             flux: Values::default(),
             ivar: Values::default(),
             mask: Cow::default(),
-            resolution: self.resolution.map(|(_, diagonals)| Resolution { diagonals, values: Vec::new() }),
+            resolution: self.resolution.map(|(_, diagonals)| Resolution { diagonals, values: Cow::default() }),
             widening: self.rule.applied(self.mask.is_some()),
         }
     }

@@ -143,7 +143,7 @@ fn absent<'s>(arm: &ModelArm, spectra: &Spectra) -> Result<Cow<'s, ArmSpectra<'s
     let data = ArmSpectra::new(arm.name.clone(), ABSENT, grid, values.clone(), values, None)?;
     Ok(Cow::Owned(match arm.line_spread {
         LineSpread::File => {
-            data.with_resolution(Resolution { diagonals: 1, values: vec![1.0; ABSENT * spectra.len()] })?
+            data.with_resolution(Resolution { diagonals: 1, values: vec![1.0; ABSENT * spectra.len()].into() })?
         }
         _ => data,
     }))

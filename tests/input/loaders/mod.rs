@@ -4,6 +4,7 @@ mod choices;
 mod emulators;
 mod hostile;
 mod messages;
+mod named_arrays;
 mod names;
 mod spectra;
 mod written;

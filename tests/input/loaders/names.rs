@@ -108,7 +108,7 @@ fn masks_of_one_row_for_all_spectra_are_refused_or_named() {
     let row = bools(&[3], &[true, false, false]);
     let all = super::spectra::with(&spectra_arrays(), "mask", row.clone());
     let said = notes(&all).unwrap_err().to_string();
-    assert!(said.contains("mask has the shape [3], flux [5, 3]") && said.contains("np.broadcast_to(mask,"), "{said}");
+    assert!(said.contains("mask has the shape (3,), flux (5, 3)") && said.contains("np.broadcast_to(mask,"), "{said}");
     // in place of a mask
     let said = notes(&renamed(&all, "mask", "badmask")).unwrap_err().to_string();
     assert!(said.contains("`badmask`") && said.contains("did you mean `mask`?"), "{said}");

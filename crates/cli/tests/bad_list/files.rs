@@ -77,10 +77,10 @@ fn arrays_that_do_not_belong_together() {
         ("b_ivar", f64s(&[SPECTRA, PIXELS], &vec![1.0; n])),
     ];
     let cases: [(usize, Vec<u8>, &str); 4] = [
-        (0, f64s(&[PIXELS - 1], &wavelength()[1..]), "b_wavelength has the shape [63]"),
-        (2, f64s(&[SPECTRA, PIXELS - 1], &vec![1.0; n - SPECTRA]), "b_ivar has the shape [5, 63], flux [5, 64]"),
-        (2, f64s(&[SPECTRA - 1, PIXELS], &vec![1.0; n - PIXELS]), "b_ivar has the shape [4, 64]"),
-        (1, f64s(&[SPECTRA, 1, PIXELS], &vec![1.0; n]), "b_flux has the shape [5, 1, 64]"),
+        (0, f64s(&[PIXELS - 1], &wavelength()[1..]), "b_wavelength has the shape (63,)"),
+        (2, f64s(&[SPECTRA, PIXELS - 1], &vec![1.0; n - SPECTRA]), "b_ivar has the shape (5, 63), flux (5, 64)"),
+        (2, f64s(&[SPECTRA - 1, PIXELS], &vec![1.0; n - PIXELS]), "b_ivar has the shape (4, 64)"),
+        (1, f64s(&[SPECTRA, 1, PIXELS], &vec![1.0; n]), "b_flux has the shape (5, 1, 64)"),
     ];
     for (k, array, words) in cases {
         let mut arrays = good.clone();

@@ -247,8 +247,8 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
         24,
         "arrays of different lengths",
         &[
-            refusal("", file::short_ivar, &["spectra.npz", "b_ivar has the shape [5, 63], flux [5, 64]"]),
-            refusal("", file::short_grid, &["b_wavelength has the shape [63]"]),
+            refusal("", file::short_ivar, &["spectra.npz", "b_ivar has the shape (5, 63), flux (5, 64)"]),
+            refusal("", file::short_grid, &["b_wavelength has the shape (63,)"]),
             Test("tests/input/bad_models", "arrays_of_different_lengths"),
         ],
     ),

@@ -1,10 +1,9 @@
-//! Weights of an arm in an NPZ file, which may give them in two ways.
+//! Weights of an arm, which may be given in two ways.
 
-#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
-
-use super::npz_arm::expect;
-use crate::error::{Error, Result};
-use crate::io::npz::{Archive, Stream};
+use super::arm::expect_numbers;
+use super::source::{Rows, Source};
+use crate::error::Result;
+use crate::values::Values;
 
 /// Elements that are compared in one go.
 const STEP: usize = 1 << 15;
@@ -12,7 +11,7 @@ const STEP: usize = 1 << 15;
 const ROUNDING: f64 = 3e-3;
 
 /// The array that gives an arm's weights.
-pub(super) struct Weight {
+pub struct Weight {
     pub key: String,
     /// It is sigma, not ivar.
     pub is_sigma: bool,
@@ -21,42 +20,37 @@ pub(super) struct Weight {
 /// Finds an arm's weights: ivar, or else sigma. `key` gives the name of an array in this arm.
 ///
 /// # Errors
-/// `Format` without either, or for two that contradict each other.
-pub(super) fn weight(archive: &mut Archive, key: impl Fn(&str) -> String, shape: [usize; 2]) -> Result<Weight> {
+/// `Format` or, in memory, `Usage` without either, or for two that contradict each other.
+pub fn weight<'a>(source: &mut impl Source<'a>, key: impl Fn(&str) -> String, shape: [usize; 2]) -> Result<Weight> {
     let (ivar, sigma) = (key("ivar"), key("sigma"));
-    let known = [archive.header(&ivar)?.is_some(), archive.header(&sigma)?.is_some()];
+    let known = [source.head(&ivar)?.is_some(), source.head(&sigma)?.is_some()];
     match known {
         [true, false] => Ok(Weight { key: ivar, is_sigma: false }),
         [false, true] => Ok(Weight { key: sigma, is_sigma: true }),
-        [false, false] => Err(archive.missing_both(&ivar, &sigma)),
+        [false, false] => Err(source.missing_both(&ivar, &sigma)),
         [true, true] => {
-            check_agreement(archive, &ivar, &sigma, shape)?;
+            check_agreement(source, &ivar, &sigma, shape)?;
             Ok(Weight { key: ivar, is_sigma: false })
         }
     }
 }
 
 /// Compares ivar and sigma at every pixel.
-fn check_agreement(archive: &mut Archive, ivar: &str, sigma: &str, shape: [usize; 2]) -> Result<()> {
+fn check_agreement<'a>(source: &mut impl Source<'a>, ivar: &str, sigma: &str, shape: [usize; 2]) -> Result<()> {
     let mut streams = Vec::new();
     for key in [ivar, sigma] {
-        expect(archive, key, shape)?;
-        streams.push(archive.stream(key)?);
+        expect_numbers(source, key, shape)?;
+        streams.push(source.rows(key)?);
     }
     let [length, pixels] = shape;
     let total = length.saturating_mul(pixels);
-    let read = |stream: &mut Stream, count: usize| -> Result<Vec<f64>> {
-        let mut values = Vec::with_capacity(count);
-        stream.take(count, |dtype, bytes| dtype.numbers(bytes, &mut values))?;
-        Ok(values)
-    };
     for from in (0..total).step_by(STEP) {
         let mut both = Vec::new();
         for stream in &mut streams {
-            both.push(read(stream, STEP.min(total - from))?);
+            both.push(stream.take_doubles(STEP.min(total - from), Values::default())?);
         }
         let [weights, errors] = both.as_slice() else { continue };
-        let differs = weights.iter().zip(errors).position(|(weight, error)| !agree(*weight, *error));
+        let differs = weights.iter().zip(errors.iter()).position(|(weight, error)| !agree(*weight, *error));
         if let Some((at, (weight, error))) = differs.and_then(|at| Some((at, (weights.get(at)?, errors.get(at)?)))) {
             let (row, pixel) = ((from + at) / pixels, (from + at) % pixels);
             let message = format!(
@@ -64,7 +58,7 @@ fn check_agreement(archive: &mut Archive, ivar: &str, sigma: &str, shape: [usize
                  sigma {error}, of which 1/sigma² is {}; leave out the one that is not meant",
                 1.0 / (error * error)
             );
-            return Err(Error::format(archive.path(), message));
+            return Err(source.place().fault(message));
         }
     }
     Ok(())

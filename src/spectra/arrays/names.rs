@@ -1,14 +1,13 @@
-//! Names of the arrays of an NPZ file: which of them make an arm, which are misspelt, and which nobody reads.
+//! Names of arrays: which of them make an arm, which are misspelt, and which nobody reads.
 
-#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
-
-use super::npz_arm::Arm;
-use crate::error::{Error, Result};
-use crate::io::npz::{Archive, Header, listed};
+use super::arm::Arm;
+use super::source::{Head, Kind, Source};
+use crate::error::Result;
+use crate::suggest::shown_names;
 
 /// Arrays of an arm, after its name and an underscore.
 const OF_ARM: [&str; 7] = ["wavelength", "flux", "ivar", "sigma", "mask", "resolution", "medium"];
-/// Arrays of the file.
+/// Arrays of all arms.
 const OF_FILE: [&str; 2] = ["id", "medium"];
 /// Names that other programs give to these arrays, without separators, in lower case.
 const SYNONYMS: [(&str, &[&str]); 6] = [
@@ -44,20 +43,20 @@ const FUZZY: usize = 4;
 /// Most letters of an arm's name that is guessed from an array beside `flux`, such as `b` of `b_mask`.
 const SHORT: usize = 2;
 
-/// Returns the arms' names in the order of the file: `flux` makes the only, unnamed arm; otherwise every `NAME_flux` is
+/// Returns the arms' names in the order of the arrays: `flux` makes the only, unnamed arm; otherwise every `NAME_flux` is
 /// one that has weights and wavelengths, too.
 ///
 /// Beside a complete arm, `NAME_flux` is an array of another kind (a sky, a model) if it has neither, or if its name
 /// begins with that of the complete arm.
-pub(super) fn arm_names(archive: &Archive) -> Result<Vec<String>> {
-    let keys = archive.keys();
+pub fn arm_names<'a>(source: &impl Source<'a>) -> Result<Vec<String>> {
+    let keys = source.keys();
     if keys.iter().any(|key| key == "flux") {
         return Ok(vec![String::new()]);
     }
     let mut names: Vec<String> = keys.iter().filter_map(|key| key.strip_suffix("_flux")).map(str::to_string).collect();
     if names.is_empty() {
         // a name with `_flux` would be an arm
-        return Err(archive.missing("flux"));
+        return Err(source.missing("flux"));
     }
     let of = |name: &str| {
         let parts = keys.iter().filter_map(|key| key.strip_prefix(name)?.strip_prefix('_').map(part));
@@ -75,11 +74,11 @@ pub(super) fn arm_names(archive: &Archive) -> Result<Vec<String>> {
 }
 
 /// Fails if an array that popfit does not read has a name like that of one which it would read, and which is missing.
-pub(super) fn refuse_misspelt(archive: &mut Archive, arms: &[String]) -> Result<()> {
-    let keys = archive.keys();
+pub fn refuse_misspelt<'a>(source: &mut impl Source<'a>, arms: &[String]) -> Result<()> {
+    let keys = source.keys();
     let known = known(arms);
     let lengths: Vec<usize> = match arms.first() {
-        Some(arm) => archive.header(&array(arm, "flux"))?.map(|header| header.shape).unwrap_or_default(),
+        Some(arm) => source.head(&array(arm, "flux"))?.map(|head| head.shape).unwrap_or_default(),
         None => Vec::new(),
     };
     for key in keys.iter().filter(|key| !known.contains(key)) {
@@ -93,63 +92,63 @@ pub(super) fn refuse_misspelt(archive: &mut Archive, arms: &[String]) -> Result<
         let Some(lacking) = arms.iter().filter(|a| arm.is_none_or(|arm| arm == *a)).find(|arm| !is_filled(arm)) else {
             continue;
         };
-        let header = archive.header(key).ok().flatten();
-        if header.is_some_and(|header| is_something_else(part, key, &header, &lengths)) {
+        let head = source.head(key).ok().flatten();
+        if head.is_some_and(|head| is_something_else(part, key, &head, &lengths)) {
             continue;
         }
         let meant = if part == "id" { part.to_string() } else { array(lacking, part) };
         let message =
             format!("`{key}` is no array that popfit reads; did you mean `{meant}`? Rename it or leave it out");
-        return Err(Error::format(archive.path(), message));
+        return Err(source.place().fault(message));
     }
     Ok(())
 }
 
 /// Returns notes that name arrays which have the shape of the spectra and are not read, and those of one value per
 /// pixel that seem to be masks.
-pub(super) fn unused(archive: &mut Archive, arms: &[Arm]) -> Vec<String> {
+pub fn unused<'a, R>(source: &mut impl Source<'a>, arms: &[Arm<R>]) -> Vec<String> {
     let names: Vec<String> = arms.iter().map(|arm| arm.name.clone()).collect();
     let known = known(&names);
     let (mut unused, mut masks) = (Vec::new(), Vec::new());
-    for key in archive.keys().into_iter().filter(|key| !known.contains(key)) {
-        let Some(header) = archive.header(&key).ok().flatten() else { continue };
-        let Header { shape, dtype, .. } = &header;
-        let is_bool = dtype.is_flag() && !dtype.is_integer();
+    for key in source.keys().into_iter().filter(|key| !known.contains(key)) {
+        let Some(Head { shape, kind }) = source.head(&key).ok().flatten() else { continue };
         let ends = shape.first().copied().zip(shape.last().copied());
-        let is_of = |arm: &Arm| match shape.len() {
+        let is_of = |arm: &Arm<R>| match shape.len() {
             0 => false,
-            1 => arm.length == 1 && *shape == [arm.pixels] && arm.pixels > 1,
+            1 => arm.length == 1 && shape == [arm.pixels] && arm.pixels > 1,
             _ => ends == Some((arm.length, arm.pixels)),
         };
         // an array of one value per spectrum is a column
-        let is_row = |arm: &Arm| *shape == [arm.pixels] && arm.pixels != arm.length;
+        let is_row = |arm: &Arm<R>| shape == [arm.pixels] && arm.pixels != arm.length;
         if arms.iter().any(is_of) {
             unused.push(key);
-        } else if arms.iter().any(is_row) && (is_bool || is_mask_name(&key)) {
+        } else if arms.iter().any(is_row) && (kind == Kind::Bool || is_mask_name(&key)) {
             masks.push(key);
         }
     }
-    let path = archive.path().display();
-    let unused = (!unused.is_empty())
-        .then(|| format!("{path}: arrays of the spectra's shape that are not used: {}", listed(&unused)));
+    let place = source.place();
+    let unused = (!unused.is_empty()).then(|| {
+        let names = shown_names("array", &unused);
+        place.with_file(&format!("arrays of the spectra's shape that are not used: {names}"))
+    });
     let masks = (!masks.is_empty()).then(|| {
-        format!(
-            "{path}: arrays of one value per pixel that seem to be masks and are not used: {}; a mask has the shape \
-             (spectra, pixels), such as np.broadcast_to(mask, flux.shape)",
-            listed(&masks)
-        )
+        let names = shown_names("array", &masks);
+        place.with_file(&format!(
+            "arrays of one value per pixel that seem to be masks and are not used: {names}; a mask has the shape \
+             (spectra, pixels), such as np.broadcast_to(mask, flux.shape)"
+        ))
     });
     unused.into_iter().chain(masks).collect()
 }
 
-/// Returns the names of all arrays that are read of these arms and of the file.
-pub(super) fn known(arms: &[String]) -> Vec<String> {
+/// Returns the names of all arrays that are read of these arms and of all.
+pub fn known(arms: &[String]) -> Vec<String> {
     let of_arms = arms.iter().flat_map(|arm| OF_ARM.map(|part| array(arm, part)));
     of_arms.chain(OF_FILE.map(String::from)).collect()
 }
 
 /// Returns the name of an arm's array; an arm without a name has no prefix.
-pub(super) fn array(arm: &str, part: &str) -> String {
+pub fn array(arm: &str, part: &str) -> String {
     if arm.is_empty() { part.to_string() } else { format!("{arm}_{part}") }
 }
 
@@ -196,11 +195,11 @@ fn is_mask_name(key: &str) -> bool {
 
 /// Returns whether the shape of an array shows that it is not the part whose name its own is like: a column of one
 /// value per spectrum, or one that is no single word.
-fn is_something_else(part: &str, key: &str, header: &Header, flux: &[usize]) -> bool {
-    let is_column = flux.len() == 2 && header.shape == flux.iter().take(1).copied().collect::<Vec<_>>();
+fn is_something_else(part: &str, key: &str, head: &Head, flux: &[usize]) -> bool {
+    let is_column = flux.len() == 2 && head.shape == flux.iter().take(1).copied().collect::<Vec<_>>();
     match part {
         "id" => false,
-        "medium" => header.elements() != 1 || (is_column && !key.to_lowercase().contains("medium")),
+        "medium" => head.elements() != 1 || (is_column && !key.to_lowercase().contains("medium")),
         _ => is_column && flux.first() != flux.last(),
     }
 }

@@ -1,0 +1,192 @@
+//! Named arrays in memory.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::reader::ArraysReader;
+use super::source::{Head, Kind, Place, Rows, Source, shown};
+use super::values::ArrayValues;
+use crate::error::{Error, Result};
+use crate::spectra::Spectra;
+use crate::spectra::widening::{Widening, refuse_without_bits};
+use crate::values::Values;
+
+/// An array with a name, for [`Spectra::from_named_arrays`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedArray<'a> {
+    /// Name, as in NPZ files: `flux`, `b_ivar`, `id`.
+    pub name: String,
+    /// Lengths of the axes, the slowest first; empty for a single element.
+    pub shape: Vec<usize>,
+    /// As many elements as the shape has, row-major.
+    pub values: ArrayValues<'a>,
+}
+
+impl<'a> NamedArray<'a> {
+    /// Makes an array of a name, a shape and its elements, row-major.
+    pub fn new(name: impl Into<String>, shape: impl Into<Vec<usize>>, values: ArrayValues<'a>) -> NamedArray<'a> {
+        NamedArray { name: name.into(), shape: shape.into(), values }
+    }
+}
+
+impl<'a> Spectra<'a> {
+    /// Makes spectra of arrays that are named as in NPZ files, by the rules of these: arms (`flux` or `b_flux`, …), ivar
+    /// or sigma, masks of booleans or integers, grids of all or of each spectrum, resolution matrices, `medium`, `id`,
+    /// and a column of each array that has one value per spectrum. Flux, ivar, own grids and masks are lent on, if they
+    /// are lent as what spectra hold. `widening` is the model's rule for bits of masks
+    /// ([`SpectralModel::widening`](crate::SpectralModel::widening)).
+    ///
+    /// Returns the spectra and notes for the user: conversion of wavelengths, and arrays that were passed over.
+    ///
+    /// ```
+    /// use popfit::Spectra;
+    /// use popfit::spectra::{ArrayValues, NamedArray};
+    ///
+    /// let (grid, flux) = (vec![5000.0, 5001.0, 5002.0], vec![1f32; 6]);
+    /// let arrays = vec![
+    ///     NamedArray::new("wavelength", [3], ArrayValues::Float64((&grid[..]).into())),
+    ///     NamedArray::new("flux", [2, 3], ArrayValues::Float32((&flux[..]).into())),
+    ///     NamedArray::new("sigma", [2, 3], ArrayValues::Float64(vec![0.1; 6].into())),
+    /// ];
+    /// let (spectra, notes) = Spectra::from_named_arrays(arrays, None)?;
+    /// assert_eq!((spectra.len(), notes.len()), (2, 0));
+    /// # Ok::<(), popfit::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `ShapeMismatch`, which names the array; `BadWavelength` for a grid that all spectra share; `Usage` for arrays that
+    /// are missing, misspelt, of a wrong type, given twice or at odds with each other, and where errors are to be widened
+    /// by bits of masks that there are not.
+    pub fn from_named_arrays(
+        arrays: Vec<NamedArray<'a>>,
+        widening: Option<&Widening>,
+    ) -> Result<(Spectra<'a>, Vec<String>)> {
+        widening.map_or(Ok(()), Widening::check)?;
+        let mut reader = ArraysReader::open(Memory::new(arrays)?, widening)?;
+        let spectra = reader.all()?;
+        refuse_without_bits("", std::slice::from_ref(&spectra), widening)?;
+        Ok((spectra, reader.into_notes()))
+    }
+}
+
+/// Arrays in memory, whose shapes have as many elements as they.
+struct Memory<'a>(Vec<(String, Head, Arc<ArrayValues<'a>>)>);
+
+impl<'a> Memory<'a> {
+    /// Checks that names differ, and that each array has the elements of its shape.
+    fn new(arrays: Vec<NamedArray<'a>>) -> Result<Memory<'a>> {
+        let mut all: Vec<(String, Head, Arc<ArrayValues<'a>>)> = Vec::with_capacity(arrays.len());
+        for NamedArray { name, shape, values } in arrays {
+            let elements = shape.iter().try_fold(1usize, |elements, length| elements.checked_mul(*length));
+            if elements != Some(values.len()) {
+                let said = format!("has {} elements, which are not of the shape {}", values.len(), shown(&shape));
+                return Err(Place::Memory.shape_fault(&name, said));
+            }
+            if all.iter().any(|(other, _, _)| *other == name) {
+                return Err(Error::Usage(format!("two arrays named `{name}`; leave one of them out")));
+            }
+            all.push((name, Head { shape, kind: values.kind() }, Arc::new(values)));
+        }
+        Ok(Memory(all))
+    }
+
+    /// Returns the elements of an array; fails if there is none of this name.
+    fn values(&self, key: &str) -> Result<&Arc<ArrayValues<'a>>> {
+        let found = self.0.iter().find(|(name, _, _)| name == key);
+        found.map(|(_, _, values)| values).ok_or_else(|| self.missing(key))
+    }
+}
+
+impl<'a> Source<'a> for Memory<'a> {
+    type Rows = MemoryRows<'a>;
+
+    fn place(&self) -> Place {
+        Place::Memory
+    }
+
+    fn keys(&self) -> Vec<String> {
+        self.0.iter().map(|(name, _, _)| name.clone()).collect()
+    }
+
+    fn head(&mut self, key: &str) -> Result<Option<Head>> {
+        Ok(self.0.iter().find(|(name, _, _)| name == key).map(|(_, head, _)| head.clone()))
+    }
+
+    fn check(&mut self, _key: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn check_both(&mut self, _first: &str, _second: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn fits_signed(&mut self, key: &str) -> Result<bool> {
+        Ok(self.values(key)?.bits().all(|natural| i64::try_from(natural).is_ok()))
+    }
+
+    fn rows(&mut self, key: &str) -> Result<MemoryRows<'a>> {
+        let values = self.values(key)?.clone();
+        Ok(MemoryRows { kind: values.kind(), values, next: 0 })
+    }
+
+    fn numbers(&mut self, key: &str, convert: &dyn Fn(f64) -> f64) -> Result<Vec<f64>> {
+        let values = ArrayValues::clone(self.values(key)?).into_doubles();
+        Ok(values.iter().map(|x| convert(*x)).collect())
+    }
+
+    fn text(&mut self, key: &str) -> Result<Option<String>> {
+        match &**self.values(key)? {
+            ArrayValues::Text(texts) if texts.len() == 1 => Ok(texts.first().cloned()),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// The elements of an array in memory.
+struct MemoryRows<'a> {
+    kind: Kind,
+    values: Arc<ArrayValues<'a>>,
+    /// Number of elements that were taken.
+    next: usize,
+}
+
+impl<'a> Rows<'a> for MemoryRows<'a> {
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn item(&self) -> usize {
+        self.values.item()
+    }
+
+    fn take(&mut self, elements: usize) -> Result<ArrayValues<'a>> {
+        let some = self.next..self.next.saturating_add(elements);
+        self.next = some.end;
+        if some == (0..self.values.len()) {
+            // owned ones are moved
+            let nothing = Arc::new(ArrayValues::Text(Vec::new()));
+            return Ok(Arc::unwrap_or_clone(std::mem::replace(&mut self.values, nothing)));
+        }
+        self.values.part(some).ok_or_else(|| Place::Memory.fault("an array ended early"))
+    }
+
+    fn take_values(&mut self, elements: usize, _spare: Values<'static>) -> Result<Values<'a>> {
+        self.take(elements).map(ArrayValues::into_values)
+    }
+
+    fn take_doubles(&mut self, elements: usize, _spare: Values<'static>) -> Result<Cow<'a, [f64]>> {
+        self.take(elements).map(ArrayValues::into_doubles)
+    }
+
+    fn take_singles(&mut self, elements: usize) -> Result<Cow<'a, [f32]>> {
+        self.take(elements).map(ArrayValues::into_singles)
+    }
+
+    fn take_flags(&mut self, elements: usize) -> Result<Cow<'a, [bool]>> {
+        self.take(elements).map(ArrayValues::into_flags)
+    }
+
+    fn take_bits(&mut self, elements: usize, each: &mut dyn FnMut(u64)) -> Result<()> {
+        self.take(elements).map(|values| values.bits().for_each(each))
+    }
+}
