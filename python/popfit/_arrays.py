@@ -70,7 +70,8 @@ def split_mask(values: object) -> tuple[object, Array | None]:
         return values.data, mask
     mask = getattr(values, "mask", None)
     if mask is not None and hasattr(values, "unmasked"):  # astropy's Masked
-        return values.unmasked, np.ascontiguousarray(np.broadcast_to(mask, np.shape(values)))  # type: ignore[attr-defined]
+        masked: Any = values
+        return masked.unmasked, np.ascontiguousarray(np.broadcast_to(mask, masked.shape))
     return values, None
 
 
@@ -114,11 +115,20 @@ def named_arrays(values: Mapping[str, object]) -> dict[str, Lendable]:
             key = name[: len(name) - len(stem)] + "mask"
             masks[key] = mask | masks[key] if key in masks else mask
         element = without_unit(element, "Angstrom" if stem == "wavelength" else None)
+        if stem == "mask":
+            element = _bits(np.asarray(element))
         arrays[name] = lendable(name, element)
     for key, mask in masks.items():
         given = arrays.get(key)
         arrays[key] = mask if given is None else _join_masks(key, given, mask)
     return arrays
+
+
+def _bits(mask: Array) -> Array:
+    """Return a mask of signed integers as one of unsigned ones of the same size, so that the sign is one bit."""
+    if mask.dtype.kind != "i":
+        return mask
+    return mask.astype(mask.dtype.newbyteorder("=")).view(f"u{mask.dtype.itemsize}")
 
 
 def _join_masks(name: str, given: Lendable, mask: Array) -> Array:

@@ -304,7 +304,7 @@ def _stack_spec_data(found: list[Any], mask: bool) -> dict[str, Lendable]:
 
 
 def _stack_resolution(found: list[Any], pixels: int) -> Array:
-    """Return the resolution matrices (n, diagonals, pixels) of rvspecfit's sparse ones; the identity where there is none."""
+    """Return resolution matrices (n, diagonals, pixels) of rvspecfit's sparse ones; the identity without one."""
     bands = []
     for one in found:
         matrix = getattr(one, "resolution", None) if one is not None else None
@@ -349,7 +349,7 @@ def _of_specutils(members: list[Any]) -> Spectra:
 
 
 def _padded_rows(rows: list[tuple[Array, Array, Array, Array]]) -> tuple[Array, Array, Array, Array]:
-    """Return wavelength, flux, sigma and mask of rows of several lengths, the shorter ones padded with masked pixels."""
+    """Return wavelength, flux, sigma and mask of rows of several lengths, padded with masked pixels."""
     pixels = max(grids.shape[1] for grids, *_ in rows)
     wavelength, flux, sigma, mask = [], [], [], []
     for grids, fluxes, sigmas, masks in rows:
@@ -436,7 +436,7 @@ def _count_rows(arrays: Mapping[str, Lendable]) -> int:
     """Return the number of spectra in arrays."""
     for name, array in arrays.items():
         if not isinstance(array, tuple) and name.rsplit("_", 1)[-1] == "flux" and array.ndim == 2:
-            return array.shape[0]
+            return int(array.shape[0])
     raise InputError(
         "no array flux of the shape (n, pixels): give wavelength, flux, and ivar or sigma, or for several arms "
         "b_wavelength, b_flux and so on",

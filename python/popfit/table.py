@@ -243,7 +243,7 @@ class FitTable:
             self.metadata,
             path,
             overwrite,
-            model and model._model,
+            None if model is None else model._model,
             source,
             self._seconds,
         )
@@ -393,8 +393,8 @@ def _sparkline(values: Array) -> str:
     if finite.size == 0:
         return ""
     counts, _ = np.histogram(finite, bins=SPARKLINE_BARS)
+    heights = 24.0 * counts / counts.max()
     bars = "".join(
-        f'<rect x="{4 * k}" y="{24 - 24 * count / counts.max():.1f}" width="3" height="{24 * count / counts.max():.1f}"/>'
-        for k, count in enumerate(counts)
+        f'<rect x="{4 * k}" y="{24 - height:.1f}" width="3" height="{height:.1f}"/>' for k, height in enumerate(heights)
     )
     return f'<svg width="{4 * SPARKLINE_BARS}" height="24" fill="currentColor" role="img">{bars}</svg>'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ def layers(seed: int = 1, pixels: int = 40) -> dict[str, Any]:
         {"name": "feh", "min": -2.0, "max": 0.5, "mean": -0.7, "std": 0.8},
     ]
     sizes = [2, 8, pixels]
-    weights = [rng.normal(size=(out, inputs)) / np.sqrt(inputs) for inputs, out in zip(sizes, sizes[1:], strict=False)]
+    weights = [rng.normal(size=(out, inputs)) / np.sqrt(inputs) for inputs, out in itertools.pairwise(sizes)]
     biases = [rng.normal(size=out) for out in sizes[1:]]
     wavelength = 5000.0 * np.exp(1e-4 * np.arange(pixels))
     return {"labels": labels, "weights": weights, "biases": biases, "wavelength": wavelength}
@@ -112,7 +113,7 @@ def test_faults_of_models_are_named() -> None:
             popfit.SpectralModel({"b": network}, **settings)
     with pytest.raises(popfit.InputError, match="did you mean"):
         popfit.SpectralModel.from_dict({"arm": [{"name": "b", "emulator": network}], "velocty": {"fixed": 0.0}})
-    with pytest.raises(popfit.InputError, match="no popfit.Emulator"):
+    with pytest.raises(popfit.InputError, match=r"no popfit\.Emulator"):
         popfit.SpectralModel({"b": {"emulator": "net.safetensors"}})
     with pytest.raises(popfit.InputError, match="name, min, max"):
         parts = layers()

@@ -133,7 +133,11 @@ def test_other_threads_run_while_spectra_are_fitted(
 
 
 def test_development_mode_is_silent() -> None:
-    text = "import popfit\nmodel, spectra = popfit.demo_data()\nprint(popfit.fit(model, spectra, device='cpu').summary['converged'])"
+    text = textwrap.dedent("""
+        import popfit
+        model, spectra = popfit.demo_data()
+        print(popfit.fit(model, spectra, device="cpu").summary["converged"])
+    """)
     process = run_python("-X", "dev", "-W", "error", "-c", text)
     assert (process.stdout, process.stderr) == ("64\n", "")
 
@@ -143,7 +147,8 @@ def test_importing_imports_numpy_and_the_standard_library_alone() -> None:
         import sys
         import popfit
         roots = {name.partition(".")[0] for name in sys.modules}
-        print(sorted(roots - set(sys.stdlib_module_names) - {"numpy", "popfit", "__main__", "_virtualenv", "sitecustomize"}))
+        own = {"numpy", "popfit", "__main__", "_virtualenv", "sitecustomize"}
+        print(sorted(roots - set(sys.stdlib_module_names) - own))
     """)
     found = ast.literal_eval(run_python("-c", text).stdout)
     assert [name for name in found if not name.startswith(("_distutils_hack", "__editable__", "zipimport"))] == []

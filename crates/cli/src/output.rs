@@ -4,7 +4,7 @@ use std::path::Path;
 
 use popfit::spectra::FilesReader;
 use popfit::{
-    DeviceRows, FitRow, Journal, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter, TableWriter, WriteOptions,
+    DeviceRows, Error, FitRow, Journal, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter, TableWriter, WriteOptions,
 };
 
 /// Layouts of the result.
@@ -22,6 +22,18 @@ impl std::fmt::Display for Format {
             Format::Table => "table",
             Format::Rvtab => "rvtab",
         })
+    }
+}
+
+impl std::str::FromStr for Format {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Format> {
+        match name {
+            "table" => Ok(Format::Table),
+            "rvtab" => Ok(Format::Rvtab),
+            _ => Err(Error::Usage(format!("format: {name:?} is no layout of a result; give \"table\" or \"rvtab\""))),
+        }
     }
 }
 

@@ -99,7 +99,7 @@ pub fn fit<'py>(
     threads: usize,
 ) -> PyResult<Given<'py>> {
     let watch = Watch::new(py, progress, timeout, threads)?;
-    let made = settings.run_over(model, Vec::new(), PathBuf::new()).and_then(|run| run.fitter(model.model.clone()));
+    let made = settings.run_over(model, Vec::new(), PathBuf::new()).and_then(|run| run.fitter(Some(&model.file), model.model.clone()));
     let fitter = made.map_err(|error| exception(py, &error))?;
     let selection = settings.selection(model);
     let Outcome { result: fitted, stopped } = if let Ok(paths) = source.extract::<Vec<PathBuf>>() {
@@ -117,7 +117,7 @@ pub fn fit<'py>(
         })?
     } else {
         let source = Source::hold(&source)?;
-        let (lent, mut notes) = source.lend(py, &selection)?;
+        let (lent, mut notes) = source.lend(py, model.model.widening())?;
         let spectra = lent.get();
         run(py, watch, |control| {
             fitter.check_spectra([spectra]).map_err(|error| model.file.blame(error))?;

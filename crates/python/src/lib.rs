@@ -21,8 +21,6 @@ use pyo3::prelude::*;
 /// Functions and classes that popfit's Python code calls.
 #[pymodule(gil_used = false)]
 mod _popfit {
-    use super::*;
-
     #[pymodule_export]
     use super::command::run_command;
     #[pymodule_export]

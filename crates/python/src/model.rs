@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use numpy::PyReadonlyArray2;
-use popfit::spectra::Selection;
 use popfit::{ArmFit, Device, ModelFile, SpectralFitter, SpectralModel};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::arrays::{give, give_shaped};
 use crate::emulator::SharedEmulator;
-use crate::errors::{exception, input_error};
+use crate::errors::input_error;
 use crate::spectra::Source;
 use crate::wait::run_or_raise;
 
@@ -103,7 +102,7 @@ impl SharedModel {
         parameters: PyReadonlyArray2<'py, f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let source = Source::hold(&source)?;
-        let (lent, _) = source.lend(py, &Selection::default())?;
+        let (lent, _) = source.lend(py, self.model.widening())?;
         let (fitter, spectra, parameters) = (self.fitter(), lent.get(), parameters.as_slice()?);
         let fits = run_or_raise(py, |_| fitter.models_at(spectra, parameters))?;
         let arms = PyDict::new(py);
@@ -138,7 +137,7 @@ impl SharedModel {
         derivatives: bool,
     ) -> PyResult<Bound<'py, PyDict>> {
         let source = Source::hold(&source)?;
-        let (lent, _) = source.lend(py, &Selection::default())?;
+        let (lent, _) = source.lend(py, self.model.widening())?;
         let (fitter, spectra, parameters) = (self.fitter(), lent.get(), parameters.as_slice()?);
         let found = run_or_raise(py, |_| fitter.objective(spectra, parameters, derivatives))?;
         let (rows, count) = (spectra.len(), fitter.parameters().len());
@@ -156,7 +155,7 @@ impl SharedModel {
     /// Returns the starts (k, P) of the first guess of each spectrum, their χ² (k), and a message where there is none.
     fn guess<'py>(&self, py: Python<'py>, source: Bound<'py, PyAny>, seed: u64) -> PyResult<Bound<'py, PyList>> {
         let source = Source::hold(&source)?;
-        let (lent, _) = source.lend(py, &Selection::default())?;
+        let (lent, _) = source.lend(py, self.model.widening())?;
         let (fitter, spectra) = (self.fitter().seed(seed), lent.get());
         let guesses = run_or_raise(py, |_| fitter.guess(spectra))?;
         let count = fitter.parameters().len();

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use popfit::report::{About, Collector, ReportFile};
-use popfit::spectra::Selection;
 use popfit::{Device, SpectralFitter, WriteOptions};
 use pyo3::prelude::*;
 
@@ -29,7 +28,7 @@ pub fn write_report<'py>(
 ) -> PyResult<()> {
     let table = metadata.table(py, columns, messages)?;
     let source = source.as_ref().map(Source::hold).transpose()?;
-    let lent = source.as_ref().map(|source| source.lend(py, &Selection::default())).transpose()?;
+    let lent = source.as_ref().map(|source| source.lend(py, model.and_then(|model| model.model.widening()))).transpose()?;
     let fitter = model.map(|model| SpectralFitter::new(model.model.clone(), Device::cpu()));
     let mut about = About::default()
         .title("popfit.FitTable".to_string())

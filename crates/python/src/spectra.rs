@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use popfit::spectra::{FilesReader, Ids, Selection, SpectraReader};
-use popfit::{Error, Spectra};
+use popfit::spectra::{Ids, Selection, open_reader_with};
+use popfit::{Spectra, Widening};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -27,9 +27,10 @@ impl FileSpectra {
     #[staticmethod]
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<FileSpectra> {
         run_or_raise(py, move |_| {
-            let mut reader = FilesReader::open(&[path], &Selection::default())?;
+            let mut reader = open_reader_with(path, &Selection::default())?;
             let notes = reader.notes().to_vec();
-            let spectra = whole(&mut reader)?;
+            let count = usize::try_from(reader.len()).unwrap_or(usize::MAX);
+            let spectra = reader.next_batch(count.max(1))?.unwrap_or_else(|| reader.empty());
             Ok(FileSpectra { spectra: Arc::new(spectra), notes })
         })
     }
@@ -64,15 +65,6 @@ impl FileSpectra {
     }
 }
 
-/// Reads all spectra of a reader as one.
-fn whole(reader: &mut FilesReader) -> Result<Spectra<'static>, Error> {
-    let count = reader.len();
-    match reader.next_batch(count.max(1))? {
-        Some(spectra) => Ok(spectra),
-        None => Err(Error::Usage("the file has no spectra".into())),
-    }
-}
-
 /// Spectra of a call: those of files, or arrays that are held for it.
 pub enum Source<'py> {
     Files(Arc<Spectra<'static>>),
@@ -96,13 +88,13 @@ impl<'py> Source<'py> {
     ///
     /// # Errors
     /// Returns the `InputError` of arrays that are no spectra.
-    pub fn lend(&self, py: Python<'_>, selection: &Selection) -> PyResult<(Lent<'_>, Vec<String>)> {
+    pub fn lend(&self, py: Python<'_>, widening: Option<&Widening>) -> PyResult<(Lent<'_>, Vec<String>)> {
         match self {
             Source::Files(spectra) => Ok((Lent::Files(spectra), Vec::new())),
             Source::Arrays(arrays) => {
                 let arrays = lend_all(py, arrays)?;
                 let (spectra, notes) =
-                    Spectra::from_named_arrays(arrays, selection).map_err(|error| exception(py, &error))?;
+                    Spectra::from_named_arrays(arrays, widening).map_err(|error| exception(py, &error))?;
                 Ok((Lent::Arrays(spectra), notes))
             }
         }

@@ -1,22 +1,21 @@
 //! Result tables: columns handed to numpy, and taken back to be written or streamed.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use arrow_array::RecordBatchIterator;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use numpy::{PyReadonlyArray1, PyReadonlyArrayDyn};
-use popfit::{ColumnValues, Error, FitColumn, FitTable, Metadata, Schema, Summary, TableReader, WriteOptions};
+use numpy::PyReadonlyArray1;
+use popfit::{ColumnValues, FitColumn, FitTable, Metadata, WriteOptions};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyList};
+use pyo3::types::{PyCapsule, PyDict};
 
 use crate::arrays::{give, give_texts};
 use crate::errors::exception;
 use crate::wait::run_or_raise;
 
 /// A column as Python has it: name, unit, meaning, and an array of numpy or a list of texts.
-type PythonColumn<'py> = (String, String, String, Bound<'py, PyAny>);
+pub type PythonColumn<'py> = (String, String, String, Bound<'py, PyAny>);
 
 /// Hands the columns of a table to Python, without a copy of its numbers.
 ///
@@ -84,7 +83,7 @@ pub struct GivenMetadata {
 
 impl GivenMetadata {
     /// Returns the run's metadata as the crate has them.
-    fn metadata(&self) -> Metadata {
+    pub fn metadata(&self) -> Metadata {
         let mut metadata = Metadata::default().model(self.model.clone()).device(self.device.clone());
         metadata.emulators = self.emulators.clone();
         metadata.settings = self.settings.clone();

@@ -154,7 +154,7 @@ fn has_free_vsini(model: &ModelFile) -> bool {
 /// Returns how many bytes an arm's spectra (all that `arm` holds) take as they are read.
 fn bytes_read(arm: &ArmSpectra) -> u64 {
     let own = if let Wavelength::Own(grids) = &arm.wavelength { grids.len() * size_of::<f64>() } else { 0 };
-    let resolution = arm.resolution.as_ref().map_or(0, |r| size_of_val(r.values.as_slice()));
+    let resolution = arm.resolution.as_ref().map_or(0, |r| size_of_val(&*r.values));
     let bytes = |values: &Values| values.len() * if values.as_f32().is_some() { 4 } else { 8 };
     (own + resolution + arm.mask.len() + bytes(&arm.flux) + bytes(&arm.ivar)) as u64
 }

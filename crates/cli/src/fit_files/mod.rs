@@ -160,7 +160,7 @@ impl FitFiles {
     }
 
     /// Makes the fitter of the run's settings, which override those of the model file.
-    fn fitter(&self, file: Option<&ModelFile>, model: SpectralModel) -> Result<SpectralFitter> {
+    pub fn fitter(&self, file: Option<&ModelFile>, model: SpectralModel) -> Result<SpectralFitter> {
         let mut solver = self.solver.or(file.and_then(|file| file.solver)).unwrap_or_default();
         if let Some(rounds) = self.max_rounds {
             solver = solver.with_max_rounds(rounds);
