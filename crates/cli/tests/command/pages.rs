@@ -19,6 +19,12 @@ fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
     parts.map(|part| part.split("\n```").next().unwrap()).collect()
 }
 
+/// Returns the commands that a page runs, without `popfit`, and what it shows of their output.
+fn commands(page: &str) -> Vec<(&str, &str)> {
+    let text = blocks(page, "text").into_iter();
+    text.filter_map(|block| block.strip_prefix("$ popfit ")?.split_once('\n')).collect()
+}
+
 /// Runs the command and returns what it has printed, without the lines of graphics drivers.
 fn printed(folder: &Path, arguments: &str) -> String {
     let output = popfit_in(folder, &arguments.split_whitespace().collect::<Vec<_>>());
@@ -78,11 +84,9 @@ fn assert_shown(shown: &str, printed: &str, tolerance: f64) {
 fn a_first_fit_prints_what_its_page_shows() {
     let folder = tempfile::tempdir().unwrap();
     let text = page("docs/src/first-fit.md");
-    let mut commands = 0;
-    for block in blocks(&text, "text") {
-        let Some((command, shown)) = block.strip_prefix("$ popfit ").and_then(|rest| rest.split_once('\n')) else {
-            continue;
-        };
+    let commands = commands(&text);
+    assert_eq!(commands.len(), 7);
+    for (command, shown) in commands {
         // numbers that are differences count up to the accuracy that is aimed for
         let tolerance = if command.starts_with("compare") { 0.02 } else { 0.0 };
         let printed = printed(folder.path(), command);
@@ -94,9 +98,7 @@ fn a_first_fit_prints_what_its_page_shows() {
         } else {
             assert_shown(shown, &printed, tolerance);
         }
-        commands += 1;
     }
-    assert_eq!(commands, 7);
 
     // the lines that pandas prints
     let (table, _) = FitTable::read(folder.path().join("first-fit.parquet")).unwrap();
@@ -110,6 +112,28 @@ fn a_first_fit_prints_what_its_page_shows() {
         printed += "\n";
     }
     assert_shown(shown, &printed, 0.0);
+}
+
+#[test]
+fn the_tutorial_prints_what_its_page_shows() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["b.safetensors", "r.safetensors", "z.safetensors", "coadd-synth-505.fits.gz"] {
+        fs::copy(root().join("tests/data/desi").join(name), folder.path().join(name)).unwrap();
+    }
+    let text = page("docs/src/desi.md");
+    for model in blocks(&text, "toml") {
+        let name = model.lines().next().and_then(|line| line.strip_prefix("# ")).unwrap();
+        fs::write(folder.path().join(name), model).unwrap();
+    }
+    let commands = commands(&text);
+    assert_eq!(commands.len(), 2);
+    for (command, shown) in commands {
+        assert_shown(shown, &printed(folder.path(), command), 0.0);
+    }
+    // what the page says of flags and of feh
+    let (table, _) = FitTable::read(folder.path().join("desi.parquet")).unwrap();
+    let flags: Vec<u32> = table.rows().map(|row| row.flags().bits()).filter(|bits| *bits != 0).collect();
+    assert_eq!(flags, [4096, 4096, 4096, 144, 4096]);
 }
 
 #[test]
