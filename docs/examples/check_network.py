@@ -2,8 +2,9 @@
 
 Usage: check_network.py POPFIT
 
-Needs numpy, scipy and safetensors. Exits with 1 when the two converters do not agree, when popfit refuses the network
-or the spectra, or when the fitted labels are not the true ones within their errors.
+Needs numpy, scipy and safetensors. Exits with 1 when the two converters do not agree, when a network that is taken to
+another grid gives other spectra, when popfit refuses the network or the spectra, or when the fitted labels are not the
+true ones within their errors.
 """
 
 import csv
@@ -20,6 +21,7 @@ from scipy.ndimage import gaussian_filter1d
 
 from from_numpy import write_emulator
 from from_pytorch import dense_layers
+from to_log_grid import to_log_grid
 
 LIGHT = 299792.458  # km/s
 SPECTRA = 64
@@ -80,6 +82,22 @@ def make_spectra(random, layers, wavelength, path):
     return np.array(truth)
 
 
+def check_log_grid(random):
+    """Takes a network on a grid that is uniform in λ to one that is uniform in ln λ; the spectra stay what they were."""
+    linear = np.linspace(5000.0, 5300.0, 1500)
+    layers = random_network(random, linear)
+    grid, weight, bias = to_log_grid(linear, *layers[-1])
+    steps = np.diff(np.log(grid))
+    if np.ptp(steps) > 1e-6 * steps[0] or len(grid) < len(linear):
+        sys.exit("the grid of to_log_grid.py is not uniform in ln λ, or coarser than the old one")
+    labels = [5500.0, 3.0, -0.5]
+    before, after = template(layers, labels), template(layers[:-1] + [(weight, bias)], labels)
+    difference = np.abs(CubicSpline(grid, after)(linear) / before - 1.0).max()
+    print(f"to_log_grid.py: {len(linear)} to {len(grid)} pixels, fluxes differ by at most {difference:.1e}")
+    if difference > 1e-3:
+        sys.exit("the network on the other grid gives other spectra")
+
+
 class Tensor:
     """A numpy array in the place of a torch tensor."""
 
@@ -112,6 +130,7 @@ def run(folder, popfit, *arguments):
 def main():
     popfit = Path(shutil.which(sys.argv[1]) or sys.argv[1]).resolve()
     random = np.random.default_rng(7)
+    check_log_grid(np.random.default_rng(8))
     wavelength = np.geomspace(5000.0, 5300.0, 1500)
     layers = random_network(random, wavelength)
     with tempfile.TemporaryDirectory() as folder:

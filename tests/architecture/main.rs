@@ -135,6 +135,26 @@ fn lines_are_short() {
     }
 }
 
+/// The diagram names files and folders of `src`, or the folder of the shaders. A file's name alone continues the folder
+/// that stands before it.
+#[test]
+fn the_diagram_names_files_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let diagram = fs::read_to_string(root.join("docs/architecture.svg")).unwrap();
+    let (_, drawing) = diagram.split_once("</style>").unwrap();
+    let texts = drawing.split('>').filter_map(|part| part.split_once('<')).map(|(text, _)| text);
+    let words = texts.flat_map(|text| text.split([' ', ',', ';', '(', ')'])).map(|word| word.trim_end_matches('.'));
+    let mut folder = "";
+    let mut found = 0;
+    for word in words.filter(|word| word.ends_with('/') || word.ends_with(".rs")) {
+        let path = if word.contains('/') { word.to_string() } else { format!("{folder}{word}") };
+        assert!(root.join("src").join(&path).exists() || root.join(&path).exists(), "{path} does not exist");
+        folder = if word.ends_with('/') { word } else { folder };
+        found += 1;
+    }
+    assert!(found > 30, "{found} names");
+}
+
 /// A file that the reader misses, or an import that it cannot follow, would break no rule.
 #[test]
 fn no_source_is_overlooked() {

@@ -254,7 +254,8 @@ class Library:
         m = int(velocity_range / C / emulator.dlog)
         self.shifts = np.arange(-m, m + 1)
 
-    def starts(self, wavelength, flux, ivar, mask, count):
+    def scores(self, wavelength, flux, ivar, mask):
+        """chi2 (templates, shifts) of the lines against each template at each velocity, up to a constant"""
         weight = np.where(mask, 0, ivar).astype(float)
         basis, root = rbf_basis(wavelength), np.sqrt(weight)
         continuum = np.linalg.lstsq((basis * root).T, flux * root, rcond=None)[0] @ basis
@@ -266,8 +267,10 @@ class Library:
         w = np.where(inside, weight[pick], 0)
         cross = np.fft.irfft(np.conj(self.f1) * np.fft.rfft(lines[pick] * w, self.fft), self.fft, axis=1)[:, self.shifts]
         power = np.fft.irfft(np.conj(self.f2) * np.fft.rfft(w, self.fft), self.fft, axis=1)[:, self.shifts]
-        score = power - 2 * cross                          # chi2 against the template, up to a constant
-        chosen = []
+        return power - 2 * cross
+
+    def starts(self, wavelength, flux, ivar, mask, count):
+        score, chosen = self.scores(wavelength, flux, ivar, mask), []
         for k in np.argsort(score.min(1)):
             v = C * (np.exp(self.shifts[score[k].argmin()] * self.emulator.dlog) - 1)
             z = self.emulator.scaled(self.parameters[k, 1:])

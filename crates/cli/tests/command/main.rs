@@ -9,6 +9,7 @@ mod flags;
 mod ids;
 mod init;
 mod outputs;
+mod pages;
 mod profile;
 mod schema;
 mod several_devices;
