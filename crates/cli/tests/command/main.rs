@@ -11,6 +11,7 @@ mod outputs;
 mod profile;
 mod schema;
 mod several_devices;
+mod skips;
 
 use std::ffi::OsStr;
 use std::path::Path;
