@@ -154,9 +154,9 @@ pub(super) fn choose(choice: Choice) -> Result<wgpu::Adapter> {
         None => {
             let names: Vec<String> = all.iter().map(|a| a.get_info().name).collect();
             let there = if names.is_empty() {
-                "no adapter at all; is a Vulkan, Metal or DirectX 12 driver installed?".to_owned()
+                "no adapter at all. Is a Vulkan, Metal or DirectX 12 driver installed?".to_owned()
             } else {
-                names.join(", ")
+                format!("{}.", names.join(", "))
             };
             let wanted = match choice {
                 Choice::Best => "no adapter".to_owned(),
@@ -164,7 +164,7 @@ pub(super) fn choose(choice: Choice) -> Result<wgpu::Adapter> {
                 Choice::Index(index) => format!("no adapter {index}"),
                 Choice::Name(part) => format!("no adapter named {part}"),
             };
-            Err(Error::NoAdapter(format!("{wanted}; there is {there}. The device `cpu` needs none")))
+            Err(Error::NoAdapter(format!("{wanted}; there is {there} The device `cpu` needs none")))
         }
     }
 }

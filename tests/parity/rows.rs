@@ -69,7 +69,7 @@ fn tiled_layers_agree() {
 fn cooperative_products_agree() {
     match apart().map(GpuDevice::with_cooperative_products) {
         Some(Some(gpu)) => compare_rows(&gpu, |kernel| VARIANTS.contains(&kernel)),
-        Some(None) => println!("skipped: the adapter has no cooperative matrices"),
+        Some(None) => popfit_testing::required::report_skip("the adapter has no cooperative matrices"),
         None => {}
     }
 }

@@ -1,7 +1,6 @@
 //! Models that ask for more memory than there is end in an error, not in the process's end.
 #![cfg(target_os = "linux")]
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -28,7 +27,7 @@ fn emulator() -> Vec<u8> {
     let views = tensors.map(|(name, kind, shape, bytes)| (name, TensorView::new(kind, shape, bytes).unwrap()));
     let description = r#"{"version":1,"activation":"relu","output":"identity","medium":"vacuum","grid":"log",
         "labels":[{"name":"a","transform":"identity","mean":0.0,"std":1.0,"min":-10.0,"max":10.0}]}"#;
-    serialize(views, Some(HashMap::from([("popfit".to_string(), description.to_string())]))).unwrap()
+    serialize(views, Some([("popfit".to_string(), description.to_string())].into_iter().collect())).unwrap()
 }
 
 fn limited(folder: &Path, model: &str, limit: usize) -> Output {

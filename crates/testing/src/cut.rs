@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use popfit::Emulator;
 use safetensors::tensor::{Dtype, TensorView};
-use safetensors::{SafeTensors, serialize_to_file};
+use safetensors::{SafeTensors, serialize};
 
 use crate::demo_emulator;
 
@@ -35,6 +35,6 @@ pub fn cut_emulator(pieces: &[(f64, f64)]) -> Emulator {
         .map(|(name, (dtype, shape, data))| (name.clone(), TensorView::new(*dtype, shape.clone(), data).unwrap()));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cut.safetensors");
-    serialize_to_file(views, header.metadata().clone(), &path).unwrap();
+    std::fs::write(&path, serialize(views, header.metadata().clone()).unwrap()).unwrap();
     Emulator::open(path).unwrap()
 }

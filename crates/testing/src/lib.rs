@@ -52,7 +52,9 @@ pub fn real_data() -> Option<PathBuf> {
     let folder = std::env::var_os("POPFIT_REAL_DATA").map(PathBuf::from);
     match &folder {
         Some(folder) => assert!(folder.is_dir(), "POPFIT_REAL_DATA: no folder {}", folder.display()),
-        None => println!("skipped: POPFIT_REAL_DATA is not set, so the real APOGEE and SDSS spectra are not tested"),
+        None => {
+            required::report_skip("POPFIT_REAL_DATA is not set, so the real APOGEE and SDSS spectra are not tested")
+        }
     }
     folder
 }

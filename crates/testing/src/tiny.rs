@@ -1,7 +1,5 @@
 //! Networks small enough to know the answer of every fit.
 
-use std::collections::HashMap;
-
 use popfit::{Continuum, Emulator, LabelSettings, Spectra, SpectralModel, SpectralModelBuilder};
 use safetensors::tensor::{Dtype, TensorView, serialize};
 
@@ -46,7 +44,7 @@ pub fn network_file(labels: &[&str], activation: &str, layers: &[Layer]) -> Vec<
     }
     let views =
         tensors.iter().map(|(name, kind, shape, bytes)| (name, TensorView::new(*kind, shape.clone(), bytes).unwrap()));
-    serialize(views, Some(HashMap::from([("popfit".to_string(), description)]))).unwrap()
+    serialize(views, Some([("popfit".to_string(), description)].into_iter().collect())).unwrap()
 }
 
 /// Flux 1 + Σ_l c_lj z_l, c_lj a wave of its own for each label, through one layer.

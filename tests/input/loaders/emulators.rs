@@ -187,7 +187,7 @@ pub fn native(description: &str, change: impl Fn(&mut Vec<Tensor>)) -> Vec<u8> {
     ];
     change(&mut tensors);
     let views = tensors.iter().map(|(n, d, s, b)| (*n, TensorView::new(*d, s.clone(), b).unwrap()));
-    serialize(views, Some(HashMap::from([("popfit".to_string(), description.to_string())]))).unwrap()
+    serialize(views, Some([("popfit".to_string(), description.to_string())].into_iter().collect())).unwrap()
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn the_output_layer_is_scaled_behind_its_function() {
         let kind = if *name == "wavelength" { Dtype::F64 } else { Dtype::F32 };
         (*name, TensorView::new(kind, shape, bytes).unwrap())
     });
-    let file = serialize(views, Some(HashMap::from([("popfit".to_string(), description.to_string())]))).unwrap();
+    let file = serialize(views, Some([("popfit".to_string(), description.to_string())].into_iter().collect())).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let emulator = Emulator::open(popfit_testing::file(folder.path(), "net.safetensors", &file)).unwrap();
     let expected: Vec<f32> = weight.iter().map(|w| 2.0 * (0.4 * w).exp() + 0.5).collect();

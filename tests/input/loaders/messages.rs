@@ -65,7 +65,7 @@ fn a_tensor_that_is_missing_or_has_another_shape_is_described() {
 fn metadata_that_are_missing_are_described() {
     let folder = tempfile::tempdir().unwrap();
     let tensor = TensorView::new(Dtype::F32, vec![1], &[0; 4]).unwrap();
-    let metadata = HashMap::from([("popfits".to_string(), String::new())]);
+    let metadata = [("popfits".to_string(), String::new())].into_iter().collect();
     let bytes = serialize([("a", tensor)], Some(metadata)).unwrap();
     let message = Emulator::open(file(folder.path(), "n.safetensors", &bytes)).unwrap_err().to_string();
     assert!(message.contains("no metadata `popfit`: expected a JSON text"), "{message}");

@@ -9,8 +9,6 @@ mod names;
 mod spectra;
 mod written;
 
-use std::collections::HashMap;
-
 use popfit::emulator::{Activation, TemplateGrid, read_wavelength};
 use popfit::spectra::{ArmSpectra, Ids, SpectraReader, Wavelength, open_reader};
 use popfit::{Emulator, Error, Result, Spectra};

@@ -13,6 +13,7 @@ mod pages;
 mod profile;
 mod schema;
 mod several_devices;
+mod skips;
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -55,17 +55,13 @@ fn two_adapters_share_a_run() {
     }
 }
 
+#[cfg(target_os = "linux")]
 #[test]
-fn what_is_missing_fails_where_it_is_required() {
-    for (variable, ci, expected) in [
-        (None, None, false),
-        (Some("1"), None, true),
-        (Some("0"), None, false),
-        (None, Some("true"), true),
-        (None, Some("false"), false),
-        (Some("0"), Some("true"), false),
-        (Some("1"), Some("true"), true),
-    ] {
-        assert_eq!(popfit_testing::required::is_required(variable, ci), expected, "{variable:?} {ci:?}");
-    }
+fn what_is_said_without_an_adapter() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = fit("/dev/null", "gpu", 1, &folder.path().join("out.parquet"));
+    assert_eq!(output.status.code(), Some(2));
+    let expected = "popfit: no GPU to use: no adapter; there is no adapter at all. Is a Vulkan, Metal or DirectX 12 \
+                    driver installed? The device `cpu` needs none\n";
+    assert_eq!(popfit_testing::message(&output), expected);
 }
