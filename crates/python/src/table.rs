@@ -96,7 +96,7 @@ impl GivenMetadata {
     /// Returns an `InputError` about a column that is missing, unknown, or of another type or length.
     pub fn table(&self, py: Python<'_>, columns: Vec<PythonColumn<'_>>, messages: Vec<String>) -> PyResult<FitTable> {
         let columns = columns.into_iter().map(take_column).collect::<PyResult<Vec<_>>>()?;
-        let table = FitTable::from_columns(self.parameters.clone(), columns).map_err(|error| exception(py, &error))?;
+        let table = FitTable::from_columns(columns).map_err(|error| exception(py, &error))?;
         Ok(table.with_units(self.units.clone()).with_arms(self.arms.clone()))
     }
 }
