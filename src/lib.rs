@@ -107,19 +107,19 @@ pub use formula::Formula;
 pub use io::output::OutputFile;
 #[cfg(feature = "files")]
 pub use io::output::{Metadata, WriteOptions};
-#[cfg(feature = "files")]
-pub use model::ModelFile;
 pub use model::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite, Pixels,
     SpectraSettings, SpectralModel, SpectralModelBuilder, VelocityScan,
 };
+#[cfg(feature = "files")]
+pub use model::{ArmFiles, ModelFile};
 pub use recording::Precision;
 pub use solver::{LevenbergMarquardt, NelderMead, Solver, Status};
 pub use spectra::{Spectra, Widening};
 pub use spectral::{
     ArmCoverage, ArmFit, ColumnValues, ColumnView, DeviceProfile, DeviceRows, DeviceStage, FitColumn, FitRow, FitTable,
-    FlagCounts, HostStage, Id, Journal, Profile, Rounds, RowView, Schema, Sink, SpectralFitter, Summary,
-    VelocityPosterior,
+    FlagCounts, Guess, GuessedStart, HostStage, Id, Journal, Objectives, Profile, Rounds, RowView, Schema, Sink,
+    SpectralFitter, Summary, VelocityPosterior,
 };
 #[cfg(feature = "files")]
 pub use table::{RvTabWriter, TableReader, TableWriter};

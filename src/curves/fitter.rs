@@ -228,7 +228,9 @@ impl CurveFitter {
     /// Returns the counter of a run over `curves`, which reports progress and watches for cancel and timeout by
     /// `control`.
     fn watch<'a>(&self, curves: &Curves, control: &'a Control) -> Watch<'a> {
-        Watch::new(Some(control), curves.starts.len() / self.model.parameters().len().max(1))
+        // what has no shape is refused
+        let shape = curves.shape(self.model.predictors(), self.model.parameters());
+        Watch::new(Some(control), shape.map_or(0, |(curves, _)| curves))
     }
 
     /// Fits all curves and returns the results as columns, one array per quantity, without memory of its own for each

@@ -14,10 +14,14 @@ const DEFAULT_CLIP: f64 = 300.0;
 /// The parsed metadata.
 pub(super) struct Description {
     pub activation: Activation,
+    /// Nobody has said the activation.
+    pub activation_is_assumed: bool,
     pub output: Activation,
     pub labels: Vec<Label>,
     /// Labels of each hull.
     pub hulls: Vec<Vec<usize>>,
+    /// SHA-256 of the file from which the network was read before it was serialised, hexadecimal.
+    pub hash: Option<String>,
 }
 
 impl Description {
@@ -40,15 +44,21 @@ impl Description {
         }
         Ok(Description {
             activation: top.choice("activation", Activation::NAMES)?,
+            activation_is_assumed: match top.get("activation_assumed") {
+                Some(_) => top.read("activation_assumed", "true or false", Value::as_bool)?,
+                None => false,
+            },
             output: output(&top)?,
             labels: labels(&top)?,
             hulls: hulls(&top)?,
+            hash: hash(&top)?,
         })
     }
 }
 
-/// Returns a network's labels, activations and hulls as JSON, for the metadata of its file. The weights are apart.
-pub(super) fn text(emulator: &Emulator) -> String {
+/// Returns a network's labels, activations and hulls as JSON, for the metadata of its file, and the hash if it is to keep
+/// one. The weights are apart.
+pub(super) fn text(emulator: &Emulator, hash: Option<&str>) -> String {
     let label = |label: &Label| {
         let Label { name, unit, transform, mean, std, min, max } = label;
         let transform = transform.name();
@@ -62,8 +72,15 @@ pub(super) fn text(emulator: &Emulator) -> String {
         "labels": emulator.labels.iter().map(label).collect::<Vec<_>>(),
         "hull": emulator.hulls.iter().map(|hull| &hull.axes).collect::<Vec<_>>(),
     });
-    if let (Activation::Exp { clip }, Some(object)) = (emulator.output, object.as_object_mut()) {
-        object.insert("clip".to_string(), json!(clip));
+    let Some(fields) = object.as_object_mut() else { return String::new() };
+    if let Activation::Exp { clip } = emulator.output {
+        fields.insert("clip".to_string(), json!(clip));
+    }
+    if emulator.activation_is_assumed {
+        fields.insert("activation_assumed".to_string(), json!(true));
+    }
+    if let Some(hash) = hash {
+        fields.insert("source_sha256".to_string(), json!(hash));
     }
     object.to_string()
 }
@@ -114,6 +131,16 @@ fn hulls(top: &Fields<'_>) -> Result<Vec<Vec<usize>>, String> {
         Some(_) => top.read("hull", "a list of lists of label indices, from 0", all),
         None => Ok(Vec::new()),
     }
+}
+
+/// Reads `source_sha256`, the hash of the file from which the network came; `None` without the key.
+fn hash(top: &Fields<'_>) -> Result<Option<String>, String> {
+    let is_hash = |text: &&str| text.len() == 64 && text.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
+    match top.get("source_sha256") {
+        Some(_) => top.read("source_sha256", "64 hexadecimal digits", |value| value.as_str().filter(is_hash)),
+        None => return Ok(None),
+    }
+    .map(|text| Some(text.to_string()))
 }
 
 /// An object of the metadata, read key by key; every message names the key and what it must be.
@@ -200,6 +227,8 @@ mod tests {
             ("1,", "\"1\",", "`version` must be an integer, not \"1\""),
             ("1,", "1, \"clip\": -1,", "`clip` must be a positive number, not -1"),
             ("1,", "1, \"hull\": [0],", "`hull` must be a list of lists of label indices, from 0, not [0]"),
+            ("1,", "1, \"activation_assumed\": 1,", "`activation_assumed` must be true or false, not 1"),
+            ("1,", "1, \"source_sha256\": \"x\",", "`source_sha256` must be 64 hexadecimal digits, not \"x\""),
             ("1,", "1, \"medium\": \"air\",", "`medium` must be \"vacuum\""),
             ("1,", "1, \"version\": 1,", "key `version` twice"),
             ("\"mean\"", "\"std\": 1, \"mean\"", "key `std` twice"),

@@ -1,6 +1,6 @@
 //! Emulators and template grids in files.
 
-use std::io::Read;
+use std::io::{BufReader, Read};
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -21,21 +21,22 @@ impl Emulator {
     pub fn open(path: impl AsRef<Path>) -> Result<Emulator> {
         let path = path.as_ref();
         let (start, hash) = fingerprint(path)?;
-        let mut emulator = if start == npz::MAGIC { payne::open(path)? } else { native::open(path)?.unchecked() };
+        let mut emulator = if start == npz::MAGIC { payne::open(path)? } else { open_native(path)? };
         emulator.check(|message| Error::format(path, message))?;
-        emulator.hash = hash;
+        if emulator.hash.is_empty() {
+            emulator.hash = hash;
+        }
         Ok(emulator)
     }
 
-    /// Writes the network to `path` in popfit's own format (safetensors); fails for networks per pixel or an assumed
-    /// activation. [`open`](Emulator::open) reads an equal one.
+    /// Writes the network to `path` in popfit's own format (safetensors). [`open`](Emulator::open) reads an equal one,
+    /// whose activation is [assumed](Emulator::assumes_activation) if this one's is.
     ///
     /// The file appears under its name only when it is whole. The format has no room for the options' metadata.
     ///
     /// # Errors
-    /// `OutputExists` when there is such a file and the options do not allow replacing it; `Write` for a network per
-    /// pixel, for one whose activation is [assumed](Emulator::assumes_activation), and for the name of a folder, a
-    /// device or a pipe; `OutputLocked` while another process writes it; `Io`; `Unsettled` when the file is whole but
+    /// `OutputExists` when there is such a file and the options do not allow replacing it; `Write` for the
+    /// name of a folder, a device or a pipe; `OutputLocked` while another process writes it; `Io`; `Unsettled` when the file is whole but
     /// its folder could not be flushed.
     pub fn write(&self, path: impl AsRef<Path>, options: WriteOptions) -> Result<()> {
         let path = path.as_ref();
@@ -43,9 +44,16 @@ impl Emulator {
             let message = format!("the network of {} cannot be written: {message}", self.source);
             Error::Write { path: path.to_path_buf(), message }
         };
-        let bytes = write::bytes(self).map_err(unwritable)?;
+        let bytes = write::bytes(self, None).map_err(unwritable)?;
         OutputFile::create(path, options.overwrite)?.write(bytes)
     }
+}
+
+/// Reads a network from a safetensors file.
+fn open_native(path: &Path) -> Result<Emulator> {
+    let file = files::open(path).map_err(Error::io(path))?;
+    let size = file.metadata().map_err(Error::io(path))?.len();
+    native::read(path, BufReader::new(file), size)
 }
 
 /// Reads a template grid, key `wavelength` of an NPZ file: Å, strictly increasing and uniform in ln λ, in one or

@@ -7,13 +7,15 @@ mod file;
 mod forward;
 mod grid;
 mod layers;
-#[cfg(feature = "files")]
 mod native;
 #[cfg(feature = "files")]
 mod payne;
 mod unique;
 mod unit;
 mod write;
+
+use std::io::Cursor;
+use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
@@ -151,7 +153,46 @@ impl Emulator {
         let name = emulator.source.clone();
         let fault = |message| Error::Model(format!("{name}: {message}"));
         emulator.check(fault)?;
-        emulator.hash = hex(&Sha256::digest(write::bytes(&emulator).map_err(fault)?));
+        emulator.hash = hex(&Sha256::digest(write::bytes(&emulator, None).map_err(fault)?));
+        Ok(emulator)
+    }
+
+    /// Returns the network as the bytes of popfit's own file (safetensors), from which
+    /// [`from_bytes`](Emulator::from_bytes) makes an equal one with the same [hash](Emulator::hash).
+    ///
+    /// ```
+    /// use popfit::Emulator;
+    ///
+    /// let emulator = Emulator::open("data/emulator.safetensors")?;
+    /// let copy = Emulator::from_bytes("a copy", &emulator.to_bytes()?)?;
+    /// assert_eq!((&copy, copy.hash()), (&emulator, emulator.hash()));
+    /// # Ok::<(), popfit::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Model` for a network that the format cannot hold. There is none that a file or
+    /// [`from_layers`](Emulator::from_layers) can make.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let fault = |message| Error::Model(format!("{}: {message}", self.source));
+        let bytes = write::bytes(self, None).map_err(fault)?;
+        if hex(&Sha256::digest(&bytes)) == self.hash {
+            return Ok(bytes);
+        }
+        write::bytes(self, Some(&self.hash)).map_err(fault)
+    }
+
+    /// Reads and checks a network from the bytes of a popfit safetensors file. `name` becomes its
+    /// [source](Emulator::source), and stands in messages.
+    ///
+    /// # Errors
+    /// `Format`, `TooLarge` or `BadWavelength` when the bytes are not a sound network.
+    pub fn from_bytes(name: impl Into<String>, bytes: &[u8]) -> Result<Emulator> {
+        let name = PathBuf::from(name.into());
+        let mut emulator = native::read(&name, Cursor::new(bytes), bytes.len() as u64)?;
+        emulator.check(|message| Error::format(&name, message))?;
+        if emulator.hash.is_empty() {
+            emulator.hash = hex(&Sha256::digest(bytes));
+        }
         Ok(emulator)
     }
 
@@ -238,7 +279,7 @@ impl Emulator {
     }
 
     /// Returns the SHA-256 of the network's file, hexadecimal; of one in memory, that of the file that would be
-    /// written.
+    /// written. It survives [`to_bytes`](Emulator::to_bytes).
     pub fn hash(&self) -> &str {
         &self.hash
     }

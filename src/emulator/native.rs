@@ -5,35 +5,48 @@
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
 use super::description::Description;
-use super::{EmulatorLayers, Hull, Layer};
+use super::{Emulator, Hull, Layer, Network};
 use crate::error::{Error, Result};
-use crate::io::files;
 use crate::suggest::{hint, nearest};
 
 /// Bytes; a network has tens of tensors.
 const MAX_HEADER: u64 = 1 << 20;
 
 /// Names of tensors; K counts layers and hulls from 0.
-const TENSORS: [&str; 6] =
-    ["layer.K.weight", "layer.K.bias", "layer.K.scale", "layer.K.offset", "hull.K", "wavelength"];
+const TENSORS: [&str; 10] = [
+    "layer.K.weight",
+    "layer.K.bias",
+    "layer.K.scale",
+    "layer.K.offset",
+    "pixels.w0",
+    "pixels.b0",
+    "pixels.w1",
+    "pixels.b1",
+    "hull.K",
+    "wavelength",
+];
 
 /// Tensors that a message lists.
 const MOST_LISTED: usize = 16;
 
-/// Reads a network from popfit's safetensors file; the caller checks shapes and values and fills in the hash.
-pub(super) fn open(path: &Path) -> Result<EmulatorLayers> {
-    let mut file = Tensors::open(path)?;
-    let Description { activation, output, labels, hulls: axes } = file.description()?;
-    let mut layers = vec![file.layer(0)?];
-    while file.has(&format!("layer.{}.weight", layers.len())) {
-        layers.push(file.layer(layers.len())?);
+/// Reads a network from a safetensors file of popfit's, of `size` bytes; the caller checks shapes and values, and fills
+/// in the hash if the file does not have that of another file. `path` is for messages.
+pub(super) fn read(path: &Path, file: impl Read + Seek, size: u64) -> Result<Emulator> {
+    let mut file = Tensors::open(path, file, size)?;
+    let Description { activation, activation_is_assumed, output, labels, hulls: axes, hash } = file.description()?;
+    let mut layers = Vec::new();
+    let per_pixel = if file.has("pixels.w0") { Some(file.per_pixel()?) } else { None };
+    if per_pixel.is_none() {
+        layers.push(file.layer(0)?);
+        while file.has(&format!("layer.{}.weight", layers.len())) {
+            layers.push(file.layer(layers.len())?);
+        }
     }
     let mut hulls = Vec::new();
     for (k, axes) in axes.into_iter().enumerate() {
@@ -41,14 +54,15 @@ pub(super) fn open(path: &Path) -> Result<EmulatorLayers> {
     }
     let wavelength = if file.has("wavelength") { file.vector("wavelength", |x| x)? } else { Vec::new() };
     file.refuse_rest(layers.len())?;
-    let network = EmulatorLayers::new(labels, activation, layers).name(path.display().to_string());
-    Ok(network.output(output).wavelength(wavelength).hulls(hulls))
+    let network = per_pixel.unwrap_or(Network::Dense(layers));
+    let (source, hash) = (path.display().to_string(), hash.unwrap_or_default());
+    Ok(Emulator { source, hash, labels, wavelength, activation, activation_is_assumed, output, network, hulls })
 }
 
 /// The tensors of a file that have not been read yet.
-struct Tensors {
+struct Tensors<R> {
     path: PathBuf,
-    file: BufReader<File>,
+    file: R,
     /// Offset at which the tensors' bytes begin.
     start: u64,
     metadata: HashMap<String, String>,
@@ -63,6 +77,7 @@ fn is_known(name: &str) -> bool {
     let is_number = |text: &str| text.parse::<usize>().is_ok();
     match name.split('.').collect::<Vec<_>>().as_slice() {
         ["layer", k, part] => is_number(k) && ["weight", "bias", "scale", "offset"].contains(part),
+        ["pixels", part] => ["w0", "b0", "w1", "b1"].contains(part),
         ["hull", k] => is_number(k),
         _ => name == "wavelength",
     }
@@ -81,12 +96,9 @@ fn listed(tensors: &HashMap<String, TensorInfo>) -> String {
     words.join(", ") + &more
 }
 
-impl Tensors {
-    /// Opens a safetensors file and reads its header; tensors are read when they are asked for.
-    fn open(path: &Path) -> Result<Tensors> {
-        let file = files::open(path).map_err(Error::io(path))?;
-        let size = file.metadata().map_err(Error::io(path))?.len();
-        let mut file = BufReader::new(file);
+impl<R: Read + Seek> Tensors<R> {
+    /// Reads the header of a safetensors file of `size` bytes; tensors are read when they are asked for.
+    fn open(path: &Path, mut file: R, size: u64) -> Result<Tensors<R>> {
         let at = |offset, message: String| Error::Format { path: path.to_path_buf(), offset: Some(offset), message };
         let mut length = [0; 8];
         file.read_exact(&mut length).map_err(|_| at(0, "neither NPZ nor safetensors".to_string()))?;
@@ -206,6 +218,26 @@ impl Tensors {
         Ok(values)
     }
 
+    /// Reads a network per pixel, and removes its tensors from those left.
+    fn per_pixel(&mut self) -> Result<Network> {
+        let narrow = |x| x as f32;
+        let first = || "float32 numbers (pixels, hidden, labels), the first weights of each pixel".to_string();
+        let ([pixels, hidden, _], w0) = self.take("pixels.w0", first, narrow)?;
+        let mut rows = |name: &str| {
+            let expected = || format!("float32 numbers ({pixels}, {hidden}), of the hidden units of each pixel");
+            match self.take::<2, f32>(name, expected, narrow)? {
+                (shape, values) if shape == [pixels, hidden] => Ok(values),
+                (shape, _) => {
+                    let message = format!("tensor `{name}` has the shape {shape:?}: expected {}", expected());
+                    Err(self.fault(message))
+                }
+            }
+        };
+        let (b0, w1) = (rows("pixels.b0")?, rows("pixels.w1")?);
+        let ([_], b1) = self.take("pixels.b1", || format!("a float32 list of {pixels} numbers"), narrow)?;
+        Ok(Network::PerPixel { hidden, w0, b0, w1, b1 })
+    }
+
     /// Reads the facets of hull `k`, whose axes are the label indices `axes`, and removes their tensor from those left.
     fn hull(&mut self, k: usize, axes: Vec<usize>) -> Result<Hull> {
         let dimensions = axes.len();
@@ -224,7 +256,9 @@ impl Tensors {
     fn refuse_rest(&self, layers: usize) -> Result<()> {
         let Some(name) = self.tensors.keys().min() else { return Ok(()) };
         let cause = match name.strip_prefix("layer.") {
+            Some(_) if layers == 0 => ": a network has either `layer.0.weight` or `pixels.w0`".to_string(),
             Some(_) => format!(": without `layer.{layers}.weight` the network ends with layer {}", layers - 1),
+            None if name.starts_with("pixels.") => ": without `pixels.w0` it is no network per pixel".to_string(),
             None if name.starts_with("hull.") => {
                 ": `hull` in the metadata says which labels each hull acts on".to_string()
             }

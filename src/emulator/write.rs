@@ -24,17 +24,22 @@ impl Tensor {
     }
 }
 
-/// Serialises a dense network as the bytes of a popfit safetensors file, always the same ones for the same network.
-pub(super) fn bytes(emulator: &Emulator) -> Result<Vec<u8>, String> {
-    if emulator.activation_is_assumed {
-        return Err("the file it comes from does not say its activation, and an assumption must not become a fact: \
-                    name the activation with Emulator::with_activation, then write it"
-            .to_string());
-    }
-    let Network::Dense(layers) = &emulator.network else {
-        return Err("it is a network per pixel, which popfit's own format cannot hold; keep its NPZ file".to_string());
+/// Serialises a network as the bytes of a popfit safetensors file, always the same ones for the same network. `hash` is
+/// that of the file which the network came from, if it is to keep it.
+pub(super) fn bytes(emulator: &Emulator, hash: Option<&str>) -> Result<Vec<u8>, String> {
+    let mut tensors: Vec<Tensor> = match &emulator.network {
+        Network::Dense(layers) => layers.iter().enumerate().flat_map(|(k, layer)| of_layer(k, layer)).collect(),
+        Network::PerPixel { hidden, w0, b0, w1, b1 } => {
+            let [pixels, labels] = [b1.len(), emulator.labels.len()];
+            let tensor = |name: &str, shape: &[usize], values| Tensor::f32(name.into(), shape.into(), values);
+            vec![
+                tensor("pixels.w0", &[pixels, *hidden, labels], w0),
+                tensor("pixels.b0", &[pixels, *hidden], b0),
+                tensor("pixels.w1", &[pixels, *hidden], w1),
+                tensor("pixels.b1", &[pixels], b1),
+            ]
+        }
     };
-    let mut tensors: Vec<Tensor> = layers.iter().enumerate().flat_map(|(k, layer)| of_layer(k, layer)).collect();
     if !emulator.wavelength.is_empty() {
         tensors.push(Tensor::f64("wavelength".to_string(), vec![emulator.wavelength.len()], &emulator.wavelength));
     }
@@ -47,7 +52,7 @@ pub(super) fn bytes(emulator: &Emulator) -> Result<Vec<u8>, String> {
         let view = TensorView::new(*dtype, shape.clone(), bytes).map_err(|e| format!("{name}: {e}"))?;
         views.push((name.as_str(), view));
     }
-    let metadata = [("popfit".to_string(), description::text(emulator))];
+    let metadata = [("popfit".to_string(), description::text(emulator, hash))];
     serialize(views, Some(metadata.into_iter().collect())).map_err(|e| e.to_string())
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
+use super::kept::Kept;
 use super::labels::Labels;
 use super::settings::{Arm, Continuum, LabelSettings, LineSpread, Pixels, SpectraSettings};
 use super::{ModelArm, ModelParameter, SpectralModel};
@@ -169,6 +170,7 @@ impl SpectralModelBuilder {
             marginalise: self.marginalise,
             clip_starts: self.clip_starts,
             spectra: self.spectra,
+            kept: Kept::default(),
         })
     }
 

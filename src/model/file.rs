@@ -37,6 +37,18 @@ pub struct ModelFile {
     spectra: SpectraSettings,
 }
 
+/// The files of an arm's network, by the paths that the model file has. They are relative to its folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ArmFiles<'a> {
+    /// Name of the arm.
+    pub arm: &'a str,
+    /// The network.
+    pub emulator: &'a Path,
+    /// Wavelengths of its pixels, which replace those that the network may have.
+    pub wavelength: Option<&'a Path>,
+}
+
 impl ModelFile {
     /// JSON Schema of the model file, for editors.
     pub const SCHEMA: &str = include_str!("../../docs/src/model.schema.json");
@@ -122,10 +134,43 @@ impl ModelFile {
     /// Opens the emulators, by paths relative to the model file's folder, and builds the model.
     ///
     /// # Errors
-    /// The errors of [`Emulator::open`], [`emulator::read_wavelength`], the emulator's `with_` methods and
+    /// The errors of [`open_emulator`](ModelFile::open_emulator), the emulator's `with_` methods and
     /// [`SpectralModelBuilder::build`].
     pub fn build(&self) -> Result<SpectralModel> {
-        self.builder().and_then(SpectralModelBuilder::build).map_err(|error| self.blame(error))
+        self.build_with(|files| self.open_emulator(files))
+    }
+
+    /// Builds the model with the emulators that `open` returns for the arms' files, each with its wavelengths: those in
+    /// memory, for instance, or those of [`open_emulator`](ModelFile::open_emulator). Label names and activations of
+    /// the model file are set here.
+    ///
+    /// ```
+    /// use popfit::{Emulator, ModelFile};
+    ///
+    /// let emulator = Emulator::open("data/emulator.safetensors")?;
+    /// let text = "[velocity]\nrange = [-500, 500]\n[[arm]]\nname = 'b'\nemulator = 'in memory'";
+    /// let model = ModelFile::from_text("model.toml", text)?.build_with(|_| Ok(emulator.clone()))?;
+    /// assert_eq!(model.arms().count(), 1);
+    /// # Ok::<(), popfit::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of `open`, the emulator's `with_` methods and [`SpectralModelBuilder::build`].
+    pub fn build_with(&self, open: impl FnMut(&ArmFiles<'_>) -> Result<Emulator>) -> Result<SpectralModel> {
+        self.builder(open).and_then(SpectralModelBuilder::build).map_err(|error| self.blame(error))
+    }
+
+    /// Opens an arm's network and its wavelengths, relative to the folder of the model file.
+    ///
+    /// # Errors
+    /// The errors of [`Emulator::open`], [`emulator::read_wavelength`] and [`Emulator::with_wavelength`].
+    pub fn open_emulator(&self, files: &ArmFiles<'_>) -> Result<Emulator> {
+        let folder = self.path.parent().unwrap_or(Path::new(""));
+        let emulator = Emulator::open(folder.join(files.emulator));
+        let emulator = emulator.map_err(|error| self.of_arm(error, files.arm, "emulator"))?;
+        let Some(path) = files.wavelength else { return Ok(emulator) };
+        let grid = emulator::read_wavelength(folder.join(path));
+        emulator.with_wavelength(grid.map_err(|error| self.of_arm(error, files.arm, "wavelength"))?)
     }
 
     /// Puts the path of this file in front of the message of a model or bounds error; returns other errors unchanged.
@@ -140,12 +185,14 @@ impl ModelFile {
         }
     }
 
-    /// Makes a model builder from the entries of the file; opens the emulators, and fails on unknown labels.
-    fn builder(&self) -> Result<SpectralModelBuilder> {
+    /// Makes a model builder from the entries of the file and the emulators that `open` returns; fails on unknown labels.
+    fn builder(&self, mut open: impl FnMut(&ArmFiles<'_>) -> Result<Emulator>) -> Result<SpectralModelBuilder> {
         let mut builder = SpectralModel::builder().marginalise(self.marginalise).spectra(self.spectra.clone());
         let mut known: Vec<String> = Vec::new();
         for entry in &self.arms {
-            let arm = self.open_arm(entry)?;
+            let files =
+                ArmFiles { arm: &entry.name, emulator: &entry.emulator, wavelength: entry.wavelength.as_deref() };
+            let arm = arm_of(entry, open(&files)?)?;
             known.extend(arm.emulator.labels.iter().map(|label| label.name.clone()));
             builder = builder.add_arm(arm);
         }
@@ -184,10 +231,10 @@ impl ModelFile {
     }
 
     /// Adds to an I/O error the key of the model file that names the unreadable file; returns other errors unchanged.
-    fn of_arm(&self, error: Error, entry: &ArmEntry, key: &str) -> Error {
+    fn of_arm(&self, error: Error, arm: &str, key: &str) -> Error {
         match error {
             Error::Io { path, source } => {
-                let (arm, model) = (&entry.name, self.path.display());
+                let model = self.path.display();
                 let message = format!(
                     "{}; arm \"{arm}\" of {model} names this file as its `{key}` (a path is relative to the model \
                      file)",
@@ -198,32 +245,25 @@ impl ModelFile {
             other => other,
         }
     }
+}
 
-    /// Opens an arm's emulator, relative to the folder of the model file, and applies the settings of its entry.
-    fn open_arm(&self, entry: &ArmEntry) -> Result<Arm> {
-        let folder = self.path.parent().unwrap_or(Path::new(""));
-        let mut emulator =
-            Emulator::open(folder.join(&entry.emulator)).map_err(|error| self.of_arm(error, entry, "emulator"))?;
-        if let Some(path) = &entry.wavelength {
-            let grid = emulator::read_wavelength(folder.join(path));
-            emulator = emulator.with_wavelength(grid.map_err(|error| self.of_arm(error, entry, "wavelength"))?)?;
-        }
-        if let Some(names) = &entry.labels {
-            emulator = emulator.with_label_names(names)?;
-        }
-        if let Some(activation) = entry.activation {
-            emulator = emulator.with_activation(activation)?;
-        }
-        let mut arm = Arm::new(&entry.name, emulator).interpolation(entry.interpolation).line_spread(entry.line_spread);
-        if let Some((low, high)) = entry.range {
-            arm = arm.range(low..=high);
-        }
-        if let Some(continuum) = entry.continuum {
-            arm = arm.continuum(continuum);
-        }
-        arm.pixels = entry.pixels;
-        Ok(arm)
+/// Makes an arm of its emulator and the settings of its entry.
+fn arm_of(entry: &ArmEntry, mut emulator: Emulator) -> Result<Arm> {
+    if let Some(names) = &entry.labels {
+        emulator = emulator.with_label_names(names)?;
     }
+    if let Some(activation) = entry.activation {
+        emulator = emulator.with_activation(activation)?;
+    }
+    let mut arm = Arm::new(&entry.name, emulator).interpolation(entry.interpolation).line_spread(entry.line_spread);
+    if let Some((low, high)) = entry.range {
+        arm = arm.range(low..=high);
+    }
+    if let Some(continuum) = entry.continuum {
+        arm = arm.continuum(continuum);
+    }
+    arm.pixels = entry.pixels;
+    Ok(arm)
 }
 
 /// Returns whether there are labels and all are called `label0`, `label1`, …, which means that the network's file gives

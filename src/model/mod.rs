@@ -7,6 +7,7 @@ mod determined;
 mod fault;
 #[cfg(feature = "files")]
 mod file;
+mod kept;
 #[cfg(feature = "files")]
 mod keys;
 mod labels;
@@ -33,7 +34,8 @@ use crate::spectra::Widening;
 pub use builder::SpectralModelBuilder;
 pub(crate) use fault::{Cause, Fault};
 #[cfg(feature = "files")]
-pub use file::ModelFile;
+pub use file::{ArmFiles, ModelFile};
+use kept::Kept;
 pub(crate) use objective::{SpectralObjective, hull_weights};
 pub(crate) use observe::ArmLayout;
 pub(crate) use prepare::{Prepared, PreparedArm, RawArm, prepare};
@@ -58,6 +60,8 @@ pub struct SpectralModel {
     pub(crate) marginalise: bool,
     pub(crate) clip_starts: bool,
     pub(crate) spectra: SpectraSettings,
+    /// Data that fitters make of the model, shared by its clones: the first guess' library by seed.
+    pub(crate) kept: Kept,
 }
 
 /// One arm, resolved.
@@ -182,7 +186,7 @@ impl SpectralModel {
     /// Returns all settings except the emulators' contents as text, so that runs of different models can be told apart.
     #[cfg(feature = "files")]
     pub(crate) fn settings(&self) -> String {
-        let SpectralModel { arms, parameters, velocity, vsini, marginalise, clip_starts, spectra } = self;
+        let SpectralModel { arms, parameters, velocity, vsini, marginalise, clip_starts, spectra, kept: _ } = self;
         let mut text = format!("{parameters:?} {velocity:?} {vsini:?} {marginalise} {clip_starts} {spectra:?}");
         for ModelArm { name, range, interpolation, continuum, line_spread, pixels, inputs, .. } in arms {
             text +=

@@ -187,3 +187,24 @@ impl<'a> Spectra<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spectra::Resolution;
+
+    /// A part of spectra reads their own arrays, the largest of which is the resolution.
+    #[test]
+    fn parts_borrow_resolution_matrices() {
+        let grid = vec![5000.0, 5001.0];
+        let arm = ArmSpectra::new("b", 2, grid, [1f32; 6], [1f32; 6], None).unwrap();
+        let values: Vec<f32> = (0..18).map(|k| k as f32).collect();
+        let arm = arm.with_resolution(Resolution { diagonals: 3, values: values.into() }).unwrap();
+        let spectra = Spectra::from_arms(vec![arm], None).unwrap();
+        let matrices = |spectra: &Spectra| spectra.arms[0].resolution.as_ref().unwrap().values.as_ptr_range();
+        let (all, part) = (matrices(&spectra), matrices(&spectra.part(1..2)));
+        assert!(part.start == all.start.wrapping_add(6) && part.end == all.start.wrapping_add(12));
+        let owned = spectra.slice(1..2);
+        assert_eq!(owned.arms[0].resolution.as_ref().unwrap().values[..], [6.0, 7.0, 8.0, 9.0, 10.0, 11.0]);
+    }
+}

@@ -2,7 +2,6 @@
 
 use crate::curve_model::{DerivativeCheck, compare_row, is_worse};
 use crate::error::Result;
-use crate::first_guess::FirstGuess;
 use crate::model::{LineSpread, ModelParameter};
 use crate::recording::Precision;
 use crate::spectra::{Resolution, Spectra};
@@ -29,7 +28,7 @@ impl SpectralFitter {
     /// and the training hulls, and [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn check_jacobian(&self) -> Result<Vec<DerivativeCheck>> {
         let spectra = own_grids(&self.model.arms.iter().map(|a| a.emulator.wavelength()).collect::<Vec<_>>(), self)?;
-        let library = FirstGuess::new(&self.model, self.seed)?;
+        let library = self.first_guess()?;
         let parameters = &self.model.parameters;
         // a parameter that nothing depends on has no error
         let named = |p: &ModelParameter| DerivativeCheck { parameter: p.solver.name.clone(), ..Default::default() };

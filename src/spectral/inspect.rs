@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::first_guess::Start;
-use crate::model::{Fault, Limits, Motion, Prepared, PreparedArm, Sampling, SpectralModel, SpectralObjective};
+use crate::model::{Fault, Limits, Motion, Prepared, PreparedArm, Sampling, SpectralObjective};
 use crate::recording::Precision;
 use crate::solver::{Device, LevenbergMarquardt, Method, Objective};
 use crate::spectra::Spectra;
@@ -56,7 +56,7 @@ impl Run<'_> {
             let limits = tables.of(point.place).map_err(|fault| refused(&fault))?;
             let motion = Some(Motion::around(model, &u, &limits));
             let prepared = prepare_one(model, &arms, &grids, point.place, motion).map_err(|fault| refused(&fault))?;
-            Ok(ready_at(model, point.place, u, prepared))
+            Ok(ready_at(point.place, u, &limits, prepared.into()))
         };
         let ready: Vec<ReadySpectrum> = points.par_iter().map(one).collect::<Result<_>>()?;
         let shape = layout_for(layout(model, &arms, &grids), ready.iter().map(|one| &*one.prepared));
@@ -93,11 +93,11 @@ impl Run<'_> {
     }
 }
 
-/// Returns a prepared spectrum whose only start is `u`, in the solver's units, with bounds too wide to act.
-fn ready_at(model: &SpectralModel, place: usize, u: Vec<f64>, prepared: Prepared) -> ReadySpectrum {
-    let limits = model.parameters.iter().map(|p| Limits { lower: -1e30, upper: 1e30, ..p.limits() }).collect();
-    let starts = vec![Start { u, basin: 0 }];
-    ReadySpectrum { place, prepared: Arc::new(prepared), limits, starts, may_add_starts: false }
+/// Returns a prepared spectrum whose only start is `u`, in the solver's units, with its priors and bounds too wide to
+/// act.
+pub fn ready_at(place: usize, u: Vec<f64>, limits: &[Limits], prepared: Arc<Prepared>) -> ReadySpectrum {
+    let limits = limits.iter().map(|limits| Limits { lower: -1e30, upper: 1e30, ..*limits }).collect();
+    ReadySpectrum { place, prepared, limits, starts: vec![Start { u, basin: 0 }], may_add_starts: false }
 }
 
 /// Returns the usage error for the fault of a spectrum that cannot be prepared.

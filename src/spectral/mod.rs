@@ -2,6 +2,7 @@
 
 mod check;
 mod coverage;
+mod evaluate;
 mod input;
 mod inspect;
 mod misfit;
@@ -24,6 +25,7 @@ use crate::recording::Precision;
 use crate::solver::{LevenbergMarquardt, MOST_STARTS, Solver};
 use crate::spectra::{Spectra, SpectraReader};
 pub use coverage::ArmCoverage;
+pub use evaluate::{Guess, GuessedStart, Objectives};
 use misfit::Misfit;
 pub use picture::ArmFit;
 #[cfg(feature = "files")]

@@ -133,6 +133,87 @@ fn f32_that_is_lent_gives_the_bits_of_f64() {
     assert_eq!(bits(&one.parameters), bits(&other.parameters));
 }
 
+/// One row of starts, sigmas and mask gives the bits of as many rows as there are curves.
+#[test]
+fn one_row_holds_for_all_curves() {
+    let data = data();
+    let mask: Vec<bool> = (0..POINTS).map(|j| j % 9 == 4).collect();
+    let mut sigma = data.sigma.single[..POINTS].to_vec();
+    sigma[7] = f32::INFINITY;
+    let start = [2.5, 0.7];
+    let (starts, sigmas, masks) = (start.repeat(FITS), sigma.repeat(FITS), mask.repeat(FITS));
+    let common = |starts| Curves::on_common_grid(&data.x.double, &data.y.double, starts);
+    let own = |starts| Curves::on_own_grids(&data.own_x.single, &data.y.single, starts);
+    let pairs = || {
+        [
+            [common(&start[..]), common(&starts)],
+            [common(&start[..]).sigma(&sigma), common(&starts).sigma(&sigmas)],
+            [common(&start[..]).sigma(&sigma).mask(&mask), common(&starts).sigma(&sigmas).mask(&masks)],
+            [
+                common(&start[..]).mask(&mask).sigma(&data.sigma.single),
+                common(&starts).mask(&masks).sigma(&data.sigma.single),
+            ],
+            [own(&start[..]).points(POINTS).sigma(&sigma).mask(&mask), own(&starts).sigma(&sigmas).mask(&masks)],
+        ]
+    };
+    for device in devices() {
+        let plain = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), device);
+        for fitter in [plain.clone(), plain.fix("k")] {
+            for [row, rows] in pairs() {
+                let (one, other) = (fitter.fit_columns(&row).unwrap(), fitter.fit_columns(&rows).unwrap());
+                assert_eq!(one.status.len(), FITS);
+                assert_eq!((&one.status, &one.rounds), (&other.status, &other.rounds));
+                assert_eq!(
+                    [bits(&one.parameters), bits(&one.errors), bits(&one.chi2)],
+                    [bits(&other.parameters), bits(&other.errors), bits(&other.chi2)]
+                );
+            }
+        }
+    }
+    let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu());
+    for fitter in [fitter.clone(), fitter.clone().tie("k", "a/5"), fitter.clone().solver(NelderMead::default())] {
+        for [row, rows] in pairs() {
+            let (one, other) = (fitter.fit(&row).unwrap(), fitter.fit(&rows).unwrap());
+            assert_eq!(fit_bits(&one), fit_bits(&other));
+        }
+    }
+    // intervals pick curves
+    let few = 3 * POINTS;
+    let [row, rows] = [&start[..], &starts[..6]].map(|starts| {
+        let curves = Curves::on_common_grid(&data.x.double, &data.y.double[..few], starts);
+        curves.sigma(&sigma).mask(&mask)
+    });
+    let fits = fitter.fit(&rows).unwrap();
+    let [one, other] = [&row, &rows].map(|curves| fitter.confidence_intervals(curves, &fits, &["a"], &[1.0]).unwrap());
+    let ends = |all: &[Vec<popfit::Interval>]| all.iter().flatten().map(|i| [i.lower, i.upper]).collect::<Vec<_>>();
+    assert!(ends(&one).len() == 3 && bits(&ends(&one).concat()) == bits(&ends(&other).concat()));
+    // curves that are stopped stay at their starts
+    let control = popfit::Control::default().timeout(std::time::Duration::ZERO);
+    assert_eq!(fitter.fit_columns_with(&common(&start[..]), &control).unwrap().parameters, starts);
+}
+
+#[test]
+fn rows_of_another_length_are_refused() {
+    let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu());
+    let (x, y) = ([0.0, 1.0, 2.0], [1.0; 6]);
+    let common = |starts| Curves::on_common_grid(&x, &y, starts);
+    let own = |starts| Curves::on_own_grids([0.0, 1.0, 2.0, 0.0, 1.0, 2.0], &y, starts);
+    let (start, both) = (&[1.0, 1.0][..], &[1.0; 4][..]);
+    for (curves, said) in [
+        (common(&[1.0; 3]), "starts: 3 numbers, no multiple of 2 parameters (a, k)"),
+        (Curves::on_common_grid(&x, &y[..5], start), "y: 5 numbers, not curves × points = 1 × 3, by starts and x"),
+        (common(start).sigma([1.0; 2]), "sigma: 2 numbers, not curves × points = 2 × 3, by starts and x"),
+        (common(both).mask(vec![false; 4]), "mask: 4 numbers, not curves × points = 2 × 3, by starts and x"),
+        (common(start).bounds([0.0; 2], [9.0; 2]), "lower: 2 numbers, not curves × parameters = 2 × 2, as starts"),
+        (own(both).points(2), "points: 2, but x has 3 for each curve"),
+    ] {
+        assert_eq!(fitter.fit(&curves).unwrap_err().to_string(), said);
+    }
+    // without a number of points they are one curve
+    assert_eq!(fitter.fit(&own(start)).unwrap().len(), 1);
+    assert_eq!(fitter.fit(&own(start).points(3)).unwrap().len(), 2);
+}
+
 #[test]
 fn columns_give_parameters_by_name_and_covariances() {
     let data = data();

@@ -8,6 +8,7 @@ mod control;
 mod desi;
 mod determinism;
 mod ends;
+mod evaluate;
 mod flags;
 mod knowledge;
 mod lent_spectra;

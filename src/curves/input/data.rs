@@ -1,13 +1,13 @@
 //! Data of many curves, and what is wrong with them.
 
 use std::borrow::Cow;
-use std::ops::Range;
 
+use crate::curves::input::rows::Counts;
 use crate::curves::input::units;
 use crate::error::{Error, Result};
 use crate::recording::Limits;
 use crate::solver::Estimator;
-use crate::values::{Values, rows};
+use crate::values::Values;
 
 /// Grid on which the points lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) enum Grid {
 ///
 /// All arrays are row by row, and may be given or lent, in f64 or in f32 ([`Values`]): `vec![…]`, `&vec` and
 /// `&slice[..]` will do. An input in f32 gives the bits that the same numbers give in f64. Curves of unequal length are
-/// padded, their padding masked.
+/// padded, their padding masked. One row of starts, of sigmas or of a mask holds for all curves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curves<'a> {
     pub(crate) grid: Grid,
@@ -33,13 +33,15 @@ pub struct Curves<'a> {
     pub(crate) mask: Option<Cow<'a, [bool]>>,
     pub(crate) lower: Option<Values<'a>>,
     pub(crate) upper: Option<Values<'a>>,
+    /// Number of points of each curve, if the user says it.
+    pub(crate) points: Option<usize>,
     /// Numbers in the user's input, where they are not 0, 1, ….
     pub(crate) numbers: Option<Vec<usize>>,
 }
 
 impl<'a> Curves<'a> {
-    /// Makes curves at the same points: `x` (predictors, points), `y` (curves, points), `starts` (curves, parameters),
-    /// row by row.
+    /// Makes curves at the same points: `x` (predictors, points), `y` (curves, points), `starts` (curves, parameters)
+    /// or (parameters), row by row.
     pub fn on_common_grid(
         x: impl Into<Values<'a>>,
         y: impl Into<Values<'a>>,
@@ -49,7 +51,7 @@ impl<'a> Curves<'a> {
     }
 
     /// Makes curves with points of their own: `x` (curves, predictors, points), `y` (curves, points), `starts` (curves,
-    /// parameters).
+    /// parameters) or, if [`points`](Self::points) says how many points a curve has, (parameters).
     pub fn on_own_grids(
         x: impl Into<Values<'a>>,
         y: impl Into<Values<'a>>,
@@ -60,7 +62,7 @@ impl<'a> Curves<'a> {
 
     /// Makes curves without masks, sigmas and bounds.
     fn new(grid: Grid, x: Values<'a>, y: Values<'a>, starts: Values<'a>) -> Curves<'a> {
-        Curves { grid, x, y, starts, sigma: None, mask: None, lower: None, upper: None, numbers: None }
+        Curves { grid, x, y, starts, sigma: None, mask: None, lower: None, upper: None, points: None, numbers: None }
     }
 
     /// Makes problems of `rows` residuals r(θ), of which Σ r² is to be least: curves at x = 0, 1, … with y = 0.
@@ -72,14 +74,21 @@ impl<'a> Curves<'a> {
         Curves::new(Grid::Shared, x.into(), vec![0.0; problems * rows].into(), starts)
     }
 
-    /// Sets standard deviations (curves, points); without, all are 1. An infinite one masks its point, as in scipy and
+    /// Sets the number of points of each curve. Curves on [their own grids](Self::on_own_grids) need it if one row of
+    /// starts holds for all of them.
+    #[must_use]
+    pub fn points(self, points: usize) -> Curves<'a> {
+        Curves { points: Some(points), ..self }
+    }
+
+    /// Sets standard deviations (curves, points) or (points); without, all are 1. An infinite one masks its point, as in scipy and
     /// lmfit.
     #[must_use]
     pub fn sigma(self, sigma: impl Into<Values<'a>>) -> Curves<'a> {
         Curves { sigma: Some(sigma.into()), ..self }
     }
 
-    /// Sets a mask (curves, points): true points do not count, whatever else is said of them.
+    /// Sets a mask (curves, points) or (points): true points do not count, whatever else is said of them.
     #[must_use]
     pub fn mask(self, mask: impl Into<Cow<'a, [bool]>>) -> Curves<'a> {
         Curves { mask: Some(mask.into()), ..self }
@@ -102,25 +111,8 @@ impl<'a> Curves<'a> {
             mask: self.mask.as_deref().map(Cow::Borrowed),
             lower: self.lower.as_ref().map(Values::view),
             upper: self.upper.as_ref().map(Values::view),
+            points: self.points,
             numbers: self.numbers.clone(),
-        }
-    }
-
-    /// Returns the curves of these indices, in this order and as often as they are named, with other starts.
-    pub(crate) fn pick(&self, curves: &[usize], starts: Vec<f64>) -> Curves<'_> {
-        let total = curves.len().max(1);
-        let count = self.starts.len() / (starts.len() / total).max(1);
-        let of = |values: &Values<'a>| values.rows(count, curves);
-        Curves {
-            grid: self.grid,
-            x: if self.grid == Grid::Shared { self.x.view() } else { of(&self.x) },
-            y: of(&self.y),
-            starts: starts.into(),
-            sigma: self.sigma.as_ref().map(of),
-            mask: self.mask.as_ref().map(|mask| Cow::Owned(rows(mask, count, curves))),
-            lower: self.lower.as_ref().map(of),
-            upper: self.upper.as_ref().map(of),
-            numbers: Some(curves.to_vec()),
         }
     }
 
@@ -132,31 +124,33 @@ impl<'a> Curves<'a> {
         if !starts.is_multiple_of(parameters.len()) {
             return wrong("starts", format!("{starts} numbers, no multiple of {}", named(parameters, "parameter")));
         }
-        let curves = starts / parameters.len();
-        if curves == 0 && self.y.is_empty() {
+        if starts == 0 && self.y.is_empty() {
             return Ok((0, 0));
         }
-        if curves == 0 {
+        if starts == 0 {
             return wrong("starts", format!("none, for {} numbers of y", self.y.len()));
         }
-        let x = self.x.len();
-        let each = if self.grid == Grid::Own { curves * predictors.len() } else { predictors.len() };
-        if !x.is_multiple_of(each) {
-            let times = if each == predictors.len() { String::new() } else { format!("{curves} curves × ") };
+        let Some(Counts { curves, points }) = self.counts(predictors.len(), parameters.len()) else {
+            let (x, curves) = (self.x.len(), starts / parameters.len());
+            let times = if self.grid == Grid::Own { format!("{curves} curves × ") } else { String::new() };
             return wrong("x", format!("{x} numbers, no multiple of {times}{}", named(predictors, "predictor")));
+        };
+        if let Some(said) = self.points.filter(|said| *said != points) {
+            return wrong("points", format!("{said}, but x has {points} for each curve"));
         }
-        let points = x / each;
         let length = |values: &Option<Values>| values.as_ref().map(Values::len);
         let of_points = format!("curves × points = {curves} × {points}, by starts and x");
         let of_bounds = format!("curves × parameters = {curves} × {}, as starts", parameters.len());
+        let each = [curves * points, points];
+        let of_curves = [curves * parameters.len(); 2];
         let all = [
-            ("y", Some(self.y.len()), curves * points, &of_points),
-            ("sigma", length(&self.sigma), curves * points, &of_points),
-            ("mask", self.mask.as_ref().map(|mask| mask.len()), curves * points, &of_points),
-            ("lower", length(&self.lower), starts, &of_bounds),
-            ("upper", length(&self.upper), starts, &of_bounds),
+            ("y", Some(self.y.len()), [curves * points; 2], &of_points),
+            ("sigma", length(&self.sigma), each, &of_points),
+            ("mask", self.mask.as_ref().map(|mask| mask.len()), each, &of_points),
+            ("lower", length(&self.lower), of_curves, &of_bounds),
+            ("upper", length(&self.upper), of_curves, &of_bounds),
         ];
-        match all.into_iter().find(|(_, found, wanted, _)| found.is_some_and(|found| found != *wanted)) {
+        match all.into_iter().find(|(_, found, wanted, _)| found.is_some_and(|found| !wanted.contains(&found))) {
             Some((what, found, _, why)) => wrong(what, format!("{} numbers, not {why}", found.unwrap_or(0))),
             None => Ok((curves, points)),
         }
@@ -229,23 +223,14 @@ pub(crate) struct Curve {
 }
 
 impl Curves<'_> {
-    /// Returns which points of a range of (curves, points) are masked or infinitely uncertain; `None` without a mask
-    /// and infinite sigmas.
-    pub(crate) fn masked(&self, some: Range<usize>) -> Option<Cow<'_, [bool]>> {
-        let mask = self.mask.as_deref().map(|mask| &mask[some.clone()]);
-        let Some(sigma) = self.sigma.as_ref().filter(|sigma| sigma.has_infinite(some.clone())) else {
-            return mask.map(Cow::Borrowed);
-        };
-        let is_masked = |(k, j): (usize, usize)| mask.is_some_and(|mask| mask[k]) || sigma.at(j) == f64::INFINITY;
-        Some(some.enumerate().map(is_masked).collect())
-    }
-
     /// Returns curve `index` with checked data, weights, start and bounds, or the cause why it cannot be fitted. It
     /// lies within the fitter's bounds where it has none of its own, with the held parameters at their starts.
     pub(crate) fn curve(&self, index: usize, points: usize, settings: &Settings) -> Result<Curve, String> {
         let Settings { lower, upper, held, predictors, .. } = *settings;
         let row = |values: &Values, length: usize| values.to_vec(index * length..(index + 1) * length);
         let parameters = held.len();
+        let start = self.starts_of(index..index + 1, parameters, &mut Vec::new()).to_vec();
+        let sigma = self.sigmas_of(index..index + 1, points, &mut Vec::new()).map(<[f64]>::to_vec);
         let x = match self.grid {
             Grid::Shared => self.x.to_vec(0..self.x.len()),
             Grid::Own => row(&self.x, predictors.len() * points),
@@ -258,16 +243,16 @@ impl Curves<'_> {
             number: self.numbers.as_ref().map_or(index, |numbers| numbers[index]),
             x,
             y: row(&self.y, points),
-            weight: self.sigma.as_ref().map_or_else(|| vec![1.0; points], |s| row(s, points)),
+            weight: sigma.unwrap_or_else(|| vec![1.0; points]),
             used: 0,
-            start: row(&self.starts, parameters),
-            begin: row(&self.starts, parameters),
-            scale: row(&self.starts, parameters).into_iter().map(settings.round).collect(),
+            begin: start.clone(),
+            scale: start.iter().copied().map(settings.round).collect(),
+            start,
             gain: 1.0,
             lower: own(&self.lower, lower),
             upper: own(&self.upper, upper),
         };
-        curve.weigh(self.masked(index * points..(index + 1) * points).as_deref(), settings)?;
+        curve.weigh(self.masked(index..index + 1, points).as_deref(), settings)?;
         curve.check_start(settings.names)?;
         for p in (0..parameters).filter(|&p| held[p]) {
             (curve.lower[p], curve.upper[p]) = (curve.start[p], curve.start[p]);

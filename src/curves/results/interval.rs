@@ -167,7 +167,7 @@ impl CurveRun {
                 highest.extend(upper);
             }
             let members: Vec<usize> = open.iter().map(|search| search.curve).collect();
-            let picked = curves.pick(&members, starts).bounds(lowest, highest);
+            let picked = curves.pick(&members, fits.len(), starts).bounds(lowest, highest);
             let probed = self.fit(&picked, &Watch::new(None, members.len()))?;
             for (search, fit) in open.iter_mut().zip(probed) {
                 let rise = self.cost(&fit) - self.cost(&fits[search.curve]);

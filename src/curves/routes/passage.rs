@@ -73,7 +73,7 @@ struct Precisions {
     widened: Widened,
 }
 
-/// Memory for f32 inputs of some curves, widened to f64.
+/// Memory for inputs of some curves: f32 widened to f64, and rows that hold for all.
 #[derive(Default)]
 struct Widened {
     x: Vec<f64>,
@@ -163,6 +163,7 @@ impl<'a> Passage<'a> {
     pub fn run(&self, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
         let here = !self.fitter.device.inner.runs_wgsl();
         let (p, most) = (self.parameters, if here { TASK } else { CHUNK });
+        let total = columns.chi2.len();
         let wide = columns.parameters.chunks_mut(most * p).zip(columns.errors.chunks_mut(most * p));
         let narrow = columns.chi2.chunks_mut(most).zip(columns.status.chunks_mut(most));
         let ends = columns.rounds.chunks_mut(most).zip(columns.evaluations.chunks_mut(most));
@@ -171,7 +172,7 @@ impl<'a> Passage<'a> {
         let parts = parts.map(|(k, (((parameters, errors), (chi2, status)), ((rounds, evaluations), flags)))| {
             (k * most, Rows { parameters, errors, chi2, status, rounds, evaluations, flags })
         });
-        let capacity = most.min(self.curves.starts.len() / p);
+        let capacity = most.min(total);
         if here {
             let (parts, pool) = (parts.collect::<Vec<_>>(), Mutex::new(Vec::new()));
             let known = || pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -200,7 +201,7 @@ impl<'a> Passage<'a> {
     /// Writes the rows of curves that stay at their starts because the run has been stopped.
     fn leave_at_starts(&self, first: usize, rows: Rows<'_>) {
         let (p, count) = (self.parameters, rows.chi2.len());
-        rows.parameters.copy_from_slice(&self.curves.starts.to_vec(first * p..(first + count) * p));
+        rows.parameters.copy_from_slice(self.curves.starts_of(first..first + count, p, &mut Vec::new()));
         rows.errors.fill(f64::NAN);
         rows.chi2.fill(f64::NAN);
         rows.status.fill(Status::Interrupted);
@@ -226,9 +227,9 @@ impl<'a> Passage<'a> {
         let of_fit = self.predictors * points;
         let Precisions { single, double, widened } = precisions;
         let curves = self.curves;
-        let masked = curves.masked(first * points..last * points);
+        let masked = curves.masked(first..last, points);
         let y = curves.y.part(first * points..last * points, &mut widened.y);
-        let starts = curves.starts.part(first * p..last * p, &mut widened.starts);
+        let starts = curves.starts_of(first..last, p, &mut widened.starts);
         let sizes = sizes(y, points);
         let prepared = self.prepare(first..last, &sizes, starts);
         let bounds = bounds(self.fitter, curves, first..last, starts);
@@ -239,7 +240,7 @@ impl<'a> Passage<'a> {
             },
             own_grid: curves.grid == Grid::Own,
             y,
-            sigma: curves.sigma.as_ref().map(|s| s.part(first * points..last * points, &mut widened.sigma)),
+            sigma: curves.sigmas_of(first..last, points, &mut widened.sigma),
             mask: masked.as_deref(),
             starts: prepared.as_ref().map_or(starts, |(starts, _)| starts),
             units: prepared.as_ref().map(|(_, units)| &units[..]),

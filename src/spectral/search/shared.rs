@@ -12,10 +12,8 @@ use crate::recording::Precision;
 /// Shared data of one model.
 #[derive(Default)]
 pub struct Shared {
-    /// The first run that needs the first guess makes it.
-    guess: OnceLock<FirstGuess>,
-    /// Held while the first guess is made, so that it is made once.
-    making: Mutex<()>,
+    /// The model's, from the first run that needs it.
+    guess: OnceLock<Arc<FirstGuess>>,
     /// Objectives that populations use.
     objectives: Mutex<Vec<(Key, Weak<SpectralObjective>)>>,
 }
@@ -30,22 +28,19 @@ struct Key {
 }
 
 impl Shared {
-    /// Returns the library of first-guess points, which the first call makes.
+    /// Returns the library of first-guess points, which the first call for a model makes. The model keeps it for other
+    /// fitters.
     pub fn first_guess(&self, model: &SpectralModel, seed: u64) -> Result<&FirstGuess> {
         if let Some(made) = self.guess.get() {
             return Ok(made);
         }
-        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(made) = self.guess.get() {
-            return Ok(made);
-        }
-        let made = FirstGuess::new(model, seed)?;
+        let made = model.kept.get_or_make(seed, || FirstGuess::new(model, seed))?;
         Ok(self.guess.get_or_init(|| made))
     }
 
-    /// Returns the library of first-guess points if it has been made already.
+    /// Returns the library of first-guess points if this fitter has asked for it.
     pub fn library(&self) -> Option<&FirstGuess> {
-        self.guess.get()
+        self.guess.get().map(|guess| &**guess)
     }
 
     /// Returns the objective of this layout and precision that another worker still uses, or makes one.
@@ -97,6 +92,17 @@ mod tests {
         let emulator = Emulator::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/emulator.safetensors")).unwrap();
         let model = SpectralModel::builder().arm("b", emulator).velocity(-500.0..=500.0);
         model.continuum(Continuum::rbf(6)).build().unwrap()
+    }
+
+    /// Fitters of one model have one first guess, of each seed.
+    #[test]
+    fn the_model_keeps_the_first_guess() {
+        let model = model();
+        let fitters = [Shared::default(), Shared::default(), Shared::default()];
+        let [first, second, other] = [(0, 3), (1, 3), (2, 4)]
+            .map(|(k, seed): (usize, u64)| fitters[k].first_guess(&model.clone(), seed).unwrap());
+        assert!(std::ptr::eq(first, second) && !std::ptr::eq(first, other));
+        assert_ne!(first.points(), other.points());
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 use super::emulators::{DESCRIPTION, log_grid, native, payne};
 use super::*;
-use popfit::WriteOptions;
+use std::path::PathBuf;
+
 use popfit::emulator::{EmulatorLayers, Hull, Label, Layer};
+use popfit::{ModelFile, WriteOptions};
 
 /// Labels 2, hidden 3 with a scale and an offset, pixels 8.
 fn layers() -> EmulatorLayers {
@@ -114,12 +116,8 @@ fn a_file_is_replaced_only_if_that_is_allowed() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
-/// Networks that the format cannot hold are refused, and nothing is written.
-#[test]
-fn an_assumed_activation_and_a_network_per_pixel_are_not_written() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("out.safetensors");
-    let assumed = Emulator::open(file(folder.path(), "payne.npz", &npz(&payne(f32s), false))).unwrap();
+/// The NPZ file of a network per pixel: two labels, three hidden units and two pixels.
+fn per_pixel() -> Vec<u8> {
     let arrays = [
         ("w_array_0", f32s(&[2, 3, 2], &ramp(12))),
         ("w_array_1", f32s(&[2, 3], &ramp(6))),
@@ -128,10 +126,53 @@ fn an_assumed_activation_and_a_network_per_pixel_are_not_written() {
         ("x_min", f64s(&[2], &[0.0, 0.0])),
         ("x_max", f64s(&[2], &[1.0, 1.0])),
     ];
-    let per_pixel = Emulator::open(file(folder.path(), "pixel.npz", &npz(&arrays, false))).unwrap();
-    for (emulator, cause) in [(assumed, "name the activation"), (per_pixel, "a network per pixel")] {
-        let refused = emulator.write(&out, WriteOptions::default()).unwrap_err();
-        assert!(matches!(refused, Error::Write { .. }) && refused.to_string().contains(cause), "{refused}");
-        assert!(!out.exists());
+    npz(&arrays, false)
+}
+
+/// A network of any kind goes through bytes with all its numbers and its file's hash, and an assumption stays one.
+#[test]
+fn bytes_make_the_same_network_with_the_hash_of_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let assumed = Emulator::open(file(folder.path(), "payne.npz", &npz(&payne(f32s), false))).unwrap();
+    assert!(assumed.assumes_activation());
+    let per_pixel = Emulator::open(file(folder.path(), "pixel.npz", &per_pixel())).unwrap();
+    let gapped: Vec<f64> = log_grid().iter().enumerate().map(|(k, w)| if k < 4 { *w } else { 2.0 * w }).collect();
+    let pieces = Emulator::from_layers(layers().wavelength(gapped)).unwrap();
+    let demo = Emulator::open(popfit_testing::demo_emulator()).unwrap();
+    for emulator in [assumed, per_pixel, pieces, demo] {
+        let written = emulator.to_bytes().unwrap();
+        let back = Emulator::from_bytes(emulator.source(), &written).unwrap();
+        assert_eq!(back, emulator);
+        assert_eq!(bits(&back), bits(&emulator));
+        assert_eq!((back.hash(), back.source()), (emulator.hash(), emulator.source()));
+        assert_eq!(back.to_bytes().unwrap(), written);
+        // as a file they are the same
+        let opened = Emulator::open(file(folder.path(), "bytes.safetensors", &written)).unwrap();
+        assert_eq!((&opened, opened.hash()), (&emulator, emulator.hash()));
+        assert_eq!(round_trip(&emulator), emulator);
+        for length in [0, 7, 8, 20, written.len() / 2, written.len() - 1] {
+            let refused = Emulator::from_bytes("mine", &written[..length]).unwrap_err().to_string();
+            assert!(refused.starts_with("mine: "), "{refused}");
+        }
     }
+}
+
+/// A model is built of networks in memory, by the code that builds it of files.
+#[test]
+fn a_model_is_built_with_networks_in_memory() {
+    let demo = Emulator::open(popfit_testing::demo_emulator()).unwrap();
+    let text = "[velocity]\nrange = [-500, 500]\n[[arm]]\nname = 'b'\nemulator = 'nets/b'\nwavelength = 'grid.npz'\n";
+    let file = ModelFile::from_text("gone/model.toml", text).unwrap();
+    let mut asked = Vec::new();
+    let model = file.build_with(|files| {
+        asked.push((files.arm.to_string(), files.emulator.to_path_buf(), files.wavelength.map(PathBuf::from)));
+        Ok(demo.clone())
+    });
+    assert_eq!(asked, [("b".to_string(), "nets/b".into(), Some("grid.npz".into()))]);
+    let arms: Vec<_> = model.as_ref().unwrap().arms().collect();
+    assert_eq!(arms, [("b", &demo)]);
+    let missing = file.build().unwrap_err().to_string();
+    assert!(missing.contains("gone") && missing.contains("names this file as its `emulator`"), "{missing}");
+    let refused = file.build_with(|_| Err(Error::Usage("no such network".into()))).unwrap_err();
+    assert_eq!(refused.to_string(), "no such network");
 }
