@@ -86,6 +86,7 @@ mod suggest;
 #[cfg(feature = "files")]
 mod table;
 mod task;
+mod threads;
 mod values;
 mod words;
 

@@ -55,7 +55,10 @@ impl FromStr for Device {
             "cpu" => Ok(Device::cpu()),
             "all" => Device::every_gpu(),
             _ if text == "gpu" || text.starts_with("gpu:") => Device::gpu(text),
-            _ => Err(Error::Usage(format!("no device \"{text}\": give auto, all, cpu, gpu, gpu:N or gpu:NAME"))),
+            _ => {
+                let message = format!("no device \"{text}\": give auto, all, cpu, gpu, gpu:N or gpu:NAME");
+                Err(Error::invalid("device", message))
+            }
         }
     }
 }

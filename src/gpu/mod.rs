@@ -49,6 +49,7 @@ use crate::kernels::shader::MAX_MEMBERS;
 use crate::recording::Recording;
 use crate::solver::small::{SmallFitter, SmallModel, SmallProblem};
 use crate::solver::{Device, Method, Population};
+use crate::threads;
 use adapter::Choice;
 pub use adapter::{AdapterDescription, adapters};
 use context::{Context, Options};
@@ -113,7 +114,7 @@ impl GpuDevice {
     /// Opens the adapter that a text names: `gpu` (the best), `gpu:N` (its index) or `gpu:NAME` (a part of its name).
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open); [`Error::Usage`] for any other text.
+    /// The errors of [`open`](Self::open); [`Error::InvalidArgument`] for any other text.
     pub fn parse(text: &str) -> Result<GpuDevice> {
         match text.strip_prefix("gpu") {
             Some("") => GpuDevice::best(),
@@ -121,7 +122,7 @@ impl GpuDevice {
                 Ok(index) => GpuDevice::open(index),
                 Err(_) => GpuDevice::by_name(&rest[1..]),
             },
-            _ => Err(Error::Usage(format!("{text} names no GPU: gpu, gpu:N or gpu:NAME"))),
+            _ => Err(Error::invalid("device", format!("{text} names no GPU: gpu, gpu:N or gpu:NAME"))),
         }
     }
 
@@ -246,7 +247,7 @@ impl Device for GpuDevice {
     /// that prepare its spectra.
     fn workers(&self) -> usize {
         let is_card = self.context().adapter.get_info().device_type == wgpu::DeviceType::DiscreteGpu;
-        if is_card { (rayon::current_num_threads() / 2).clamp(2, MOST_WORKERS) } else { 2 }
+        if is_card { (threads::count() / 2).clamp(2, MOST_WORKERS) } else { 2 }
     }
 
     fn memory(&self) -> Option<u64> {

@@ -154,7 +154,7 @@ fn ids(archive: &mut Archive, length: usize) -> Result<Option<(Stream, IdKind)>>
     let Some(header) = archive.header("id")? else { return Ok(None) };
     if header.shape.len() > 1 || header.elements() != length {
         let message = format!("id has the shape {:?}, not ({length},)", header.shape);
-        return Err(Error::mismatch(archive.path().display().to_string(), message));
+        return Err(Error::mismatch(archive.path().display().to_string(), message).naming("id"));
     }
     let mut kind = match &header.dtype {
         dtype if dtype.is_integer() => IdKind::Integer,

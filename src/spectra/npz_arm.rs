@@ -249,10 +249,10 @@ fn shape(archive: &Archive, key: &str, header: &Header) -> Result<[usize; 2]> {
     match header.shape[..] {
         [pixels] => Ok([1, pixels]),
         [n, pixels] => Ok([n, pixels]),
-        _ => Err(Error::mismatch(
-            archive.path().display().to_string(),
-            format!("{key} has the shape {:?}, not (spectra, pixels)", header.shape),
-        )),
+        _ => {
+            let message = format!("{key} has the shape {:?}, not (spectra, pixels)", header.shape);
+            Err(Error::mismatch(archive.path().display().to_string(), message).naming(key))
+        }
     }
 }
 
@@ -270,7 +270,7 @@ pub(super) fn expect(archive: &mut Archive, key: &str, expected: [usize; 2]) -> 
         ),
         false => format!("{key} has the shape {header:?}, flux {expected:?}"),
     };
-    Err(Error::mismatch(archive.path().display().to_string(), message))
+    Err(Error::mismatch(archive.path().display().to_string(), message).naming(key))
 }
 
 /// Checks an array of numbers of the expected shape, and reads it through.
@@ -299,7 +299,7 @@ fn resolution(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2]) ->
     };
     if diagonals.is_multiple_of(2) {
         let message = format!("{key} has the shape {:?}, not ({length}, odd diagonals, {pixels})", header.shape);
-        return Err(Error::mismatch(archive.path().display().to_string(), message));
+        return Err(Error::mismatch(archive.path().display().to_string(), message).naming(key));
     }
     archive.scan(key, |dtype, _| if dtype.is_number() { Ok(()) } else { Err("not numbers".to_string()) })?;
     Ok(Some((diagonals, archive.stream(key)?)))
@@ -354,7 +354,8 @@ fn grid(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2], how: Wav
     }
     let what = archive.path().display().to_string();
     if header.shape != [pixels] {
-        return Err(Error::mismatch(what, format!("{key} has the shape {:?}, flux {pixels} pixels", header.shape)));
+        let message = format!("{key} has the shape {:?}, flux {pixels} pixels", header.shape);
+        return Err(Error::mismatch(what, message).naming(key));
     }
     let array = archive.read(key, budget, |x| if in_air { air::to_vacuum(x) } else { x })?;
     // it is copied once, to be shared
