@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use web_time::Instant;
 
+use crate::error::Result;
 use crate::setters::setters;
+use crate::threads;
 
 /// A function that receives the number of finished spectra or curves and their total. It is called from any thread, one
 /// call at a time. A slow function delays the fits.
@@ -25,12 +27,17 @@ pub struct Control {
     pub profile: bool,
     /// Maximum time of the run. Then the run stops as if `cancel` were set.
     pub timeout: Option<Duration>,
+    /// Number of threads that compute, at least 1; unless set, those of rayon's pool in which the call is made, or of
+    /// its global one. Pools are kept: the same number has the same threads in every run. No bit of a result depends
+    /// on it.
+    pub threads: Option<usize>,
 }
 
 setters!(Control {
     cancel: Arc<AtomicBool>;
     profile: bool;
     timeout: Duration, Some;
+    threads: usize, Some;
 });
 
 impl Control {
@@ -41,6 +48,26 @@ impl Control {
         self
     }
 
+    /// Does `work` with the [`threads`](Control#structfield.threads) of this control: all that popfit computes for calls
+    /// that `work` makes on its own thread is computed there. Calls that take a `Control` do so themselves; this is for
+    /// those that take none.
+    ///
+    /// ```
+    /// use popfit::{Control, Device};
+    ///
+    /// let name = Control::default().threads(2).scope(|| Device::cpu().name())?;
+    /// assert_eq!(name, "cpu (2 threads)");
+    /// # Ok::<(), popfit::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`Error::InvalidSettings`](crate::Error::InvalidSettings) for 0 threads, and
+    /// [`Error::Usage`](crate::Error::Usage) if the system refuses to start them.
+    pub fn scope<R>(&self, work: impl FnOnce() -> R) -> Result<R> {
+        let pool = self.threads.map(threads::kept_pool).transpose()?;
+        Ok(threads::with_pool(pool, work))
+    }
+
     /// Returns whether a run that began at `begin` must stop, because it is cancelled or has taken too long.
     pub(crate) fn is_stopped(&self, begin: Instant) -> bool {
         self.cancel.load(Ordering::Relaxed) || self.timeout.is_some_and(|timeout| begin.elapsed() >= timeout)
@@ -49,9 +76,10 @@ impl Control {
 
 impl std::fmt::Debug for Control {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Control { progress, cancel, profile, timeout } = self;
+        let Control { progress, cancel, profile, timeout, threads } = self;
         let debug = &mut f.debug_struct("Control");
         debug.field("progress", &progress.is_some()).field("cancel", cancel);
-        debug.field("profile", profile).field("timeout", timeout).finish()
+        debug.field("profile", profile).field("timeout", timeout);
+        debug.field("threads", threads).finish()
     }
 }

@@ -25,7 +25,13 @@ pub enum Error {
     TooLarge { path: PathBuf, message: String },
     /// Arrays that belong together have different lengths.
     #[error("{what}: {message}")]
-    ShapeMismatch { what: String, message: String },
+    ShapeMismatch {
+        /// File, arm or argument.
+        what: String,
+        /// The argument or array with the wrong shape, if one can be named.
+        argument: Option<String>,
+        message: String,
+    },
     /// A file of spectra was written to while its spectra were fitted.
     #[error("{} was written to while it was fitted: no table is made of two versions of it", path.display())]
     InputChanged { path: PathBuf },
@@ -66,6 +72,9 @@ pub enum Error {
     /// An argument that makes no sense.
     #[error("{0}")]
     Usage(String),
+    /// An argument of this name that makes no sense. The message speaks of it, too.
+    #[error("{message}")]
+    InvalidArgument { argument: String, message: String },
     /// Settings that a fitter cannot work with: all of them, not the first one alone.
     #[error("{}", listed(faults))]
     InvalidSettings { faults: Vec<InvalidSetting> },
@@ -285,10 +294,44 @@ impl Error {
         )
     }
 
+    /// Returns the name of the argument that is wrong, as the functions of this crate call it (`flux`, `ivar`, `mask`,
+    /// `wavelength`, `resolution`, `ids`, `arms`, `starts`, `x`, `y`, `sigma`, `formula` …), or that of the only invalid
+    /// setting; `None` if the error is not that of one argument.
+    pub fn argument(&self) -> Option<&str> {
+        match self {
+            Error::ShapeMismatch { argument, .. } => argument.as_deref(),
+            Error::InvalidArgument { argument, .. } => Some(argument),
+            Error::BadWavelength { .. } | Error::NoOverlap { .. } => Some("wavelength"),
+            Error::BadBounds { .. } => Some("bounds"),
+            Error::Formula { .. } => Some("formula"),
+            Error::Wgsl { .. } => Some("source"),
+            Error::InvalidSettings { faults } => match faults.as_slice() {
+                [fault] => Some(&fault.name),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Returns an [`Error::InvalidArgument`]: the value of this argument makes no sense, as `message` says.
+    pub(crate) fn invalid(argument: impl Into<String>, message: impl Into<String>) -> Error {
+        Error::InvalidArgument { argument: argument.into(), message: message.into() }
+    }
+
+    /// Returns the error with the name of the argument or array whose shape is wrong.
+    pub(crate) fn naming(self, name: impl Into<String>) -> Error {
+        match self {
+            Error::ShapeMismatch { what, message, .. } => {
+                Error::ShapeMismatch { what, argument: Some(name.into()), message }
+            }
+            other => other,
+        }
+    }
+
     /// Returns an [`Error::ShapeMismatch`]: the lengths or dimensions of the argument `what` are wrong, as `message`
     /// says.
     pub(crate) fn mismatch(what: impl Into<String>, message: impl Into<String>) -> Error {
-        Error::ShapeMismatch { what: what.into(), message: message.into() }
+        Error::ShapeMismatch { what: what.into(), argument: None, message: message.into() }
     }
 
     /// Returns an [`Error::Format`]: the contents of the file at `path` are invalid; without a byte offset.

@@ -86,6 +86,7 @@ mod suggest;
 #[cfg(feature = "files")]
 mod table;
 mod task;
+mod threads;
 mod values;
 mod words;
 
@@ -97,7 +98,7 @@ pub use buffers::Estimator;
 pub use control::{Control, Progress};
 pub use curve_model::{Closure, Context, CurveModel, DerivativeCheck, Failure, Model, SplineAxis};
 pub use curves::{CurveColumns, CurveFit, CurveFitter, Curves, Interval};
-pub use device::{Device, DeviceDescription};
+pub use device::{AvailableDevices, Device, DeviceDescription, DeviceKind};
 pub use emulator::Emulator;
 pub use error::{Error, InvalidSetting, Result};
 pub use flag::{FlagDescription, Flags};

@@ -12,6 +12,7 @@ use crate::math::lanes::LANES;
 use crate::solver::small::{
     AddUp, LaneModel, SmallBatch, SmallColumns, SmallFitter, SmallModel, SmallProblem, WAITING,
 };
+use crate::threads;
 
 /// Fits that one thread takes at a time.
 const TASK: usize = 2048;
@@ -45,8 +46,12 @@ impl CpuSmallFitter {
 impl SmallFitter for CpuSmallFitter {
     fn fit(&mut self, batch: &SmallBatch<'_>, columns: &mut SmallColumns<'_>) -> Result<()> {
         match &self.problem.model {
-            SmallModel::Single(rows, sums) => fit_all(&self.problem, rows, sums, &self.single, batch, columns),
-            SmallModel::Double(rows, sums) => fit_all(&self.problem, rows, sums, &self.double, batch, columns),
+            SmallModel::Single(rows, sums) => {
+                threads::in_pool(|| fit_all(&self.problem, rows, sums, &self.single, batch, columns));
+            }
+            SmallModel::Double(rows, sums) => {
+                threads::in_pool(|| fit_all(&self.problem, rows, sums, &self.double, batch, columns));
+            }
         }
         Ok(())
     }

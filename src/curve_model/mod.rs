@@ -160,7 +160,7 @@ impl CurveModel {
     pub(crate) fn points(&self, x: &[f64], parameters: &[f64]) -> Result<usize> {
         let wrong = |what: &str, found: usize, names: &[String]| {
             let message = format!("{found} numbers for {}", names.join(", "));
-            Err(Error::ShapeMismatch { what: what.into(), message })
+            Err(Error::mismatch(what, message).naming(what))
         };
         if !x.len().is_multiple_of(self.predictors.len()) {
             return wrong("x", x.len(), &self.predictors);
@@ -327,11 +327,15 @@ impl fmt::Debug for CurveModel {
 fn check_names(predictors: &[String], parameters: &[String]) -> Result<()> {
     let all: Vec<&String> = predictors.iter().chain(parameters).collect();
     let bad = (0..all.len()).find(|&k| all[k].trim().is_empty() || all[..k].contains(&all[k]));
+    let holder = |k: usize| if k < predictors.len() { "predictors" } else { "parameters" };
     match bad {
-        _ if predictors.is_empty() => Err(Error::Usage("a model needs a predictor".into())),
-        _ if parameters.is_empty() => Err(Error::Usage("a model needs a parameter to fit".into())),
-        Some(k) if all[k].trim().is_empty() => Err(Error::Usage("a predictor or parameter has no name".into())),
-        Some(k) => Err(Error::Usage(format!("two of the predictors and parameters are called `{}`", all[k]))),
+        _ if predictors.is_empty() => Err(Error::invalid("predictors", "a model needs a predictor")),
+        _ if parameters.is_empty() => Err(Error::invalid("parameters", "a model needs a parameter to fit")),
+        Some(k) if all[k].trim().is_empty() => Err(Error::invalid(holder(k), "a predictor or parameter has no name")),
+        Some(k) => {
+            let message = format!("two of the predictors and parameters are called `{}`", all[k]);
+            Err(Error::invalid(holder(k), message))
+        }
         None => Ok(()),
     }
 }

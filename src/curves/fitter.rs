@@ -199,7 +199,7 @@ impl CurveFitter {
         self.checked()?.fit(curves, &Watch::new(None, 0))
     }
 
-    /// Fits curves as [`fit`](Self::fit) does, with progress, cancel and timeout by `control`.
+    /// Fits curves as [`fit`](Self::fit) does, with progress, cancel, timeout and threads by `control`.
     ///
     /// Progress counts curves that have ended, by themselves or as bad inputs. A cancel or timeout is noticed between
     /// two submissions of a population (up to four rounds of all its curves) or after some thousand small fits. From
@@ -222,7 +222,7 @@ impl CurveFitter {
     /// # Errors
     /// The errors of [`fit`](Self::fit).
     pub fn fit_with(&self, curves: &Curves, control: &Control) -> Result<Vec<CurveFit>> {
-        self.checked()?.fit(curves, &self.watch(curves, control))
+        control.scope(|| self.checked()?.fit(curves, &self.watch(curves, control)))?
     }
 
     /// Returns the counter of a run over `curves`, which reports progress and watches for cancel and timeout by
@@ -267,8 +267,16 @@ impl CurveFitter {
     /// The errors of [`fit`](Self::fit).
     pub fn fit_columns_with(&self, curves: &Curves, control: &Control) -> Result<CurveColumns> {
         let mut columns = CurveColumns::default();
-        self.checked()?.fit_columns(curves, &mut columns, &self.watch(curves, control))?;
+        self.fit_columns_into_with(curves, &mut columns, control)?;
         Ok(columns)
+    }
+
+    /// Fits curves as [`fit_columns_with`](Self::fit_columns_with) does, into columns whose memory is reused.
+    ///
+    /// # Errors
+    /// The errors of [`fit`](Self::fit).
+    pub fn fit_columns_into_with(&self, curves: &Curves, columns: &mut CurveColumns, control: &Control) -> Result<()> {
+        control.scope(|| self.checked()?.fit_columns(curves, columns, &self.watch(curves, control)))?
     }
 
     /// Returns confidence intervals of `fits`, which [`fit`](Self::fit) made of `curves`: for each curve those of all
@@ -288,7 +296,24 @@ impl CurveFitter {
         parameters: &[&str],
         sigmas: &[f64],
     ) -> Result<Vec<Vec<Interval>>> {
-        self.checked()?.confidence_intervals(curves, fits, parameters, sigmas)
+        self.confidence_intervals_with(curves, fits, parameters, sigmas, &Control::default())
+    }
+
+    /// Returns confidence intervals as [`confidence_intervals`](Self::confidence_intervals) does, with progress,
+    /// cancel, timeout and threads by `control`. Progress counts ends of intervals. Ends that were not found when the
+    /// run was stopped are NaN.
+    ///
+    /// # Errors
+    /// The errors of [`confidence_intervals`](Self::confidence_intervals).
+    pub fn confidence_intervals_with(
+        &self,
+        curves: &Curves,
+        fits: &[CurveFit],
+        parameters: &[&str],
+        sigmas: &[f64],
+        control: &Control,
+    ) -> Result<Vec<Vec<Interval>>> {
+        control.scope(|| self.checked()?.confidence_intervals(curves, fits, parameters, sigmas, control))?
     }
 
     /// Compares a model's own derivatives with central differences, and returns for each parameter the worst point. `x`

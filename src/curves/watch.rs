@@ -25,6 +25,8 @@ pub(crate) struct Watch<'a> {
     control: Option<&'a Control>,
     begin: Instant,
     total: u64,
+    /// The run is a part of another one, which reports the progress.
+    is_part: bool,
     counts: Mutex<Counts>,
     /// Set once the user's wish to stop has been seen.
     stopped: AtomicBool,
@@ -37,9 +39,15 @@ impl<'a> Watch<'a> {
             control,
             begin: Instant::now(),
             total: total as u64,
+            is_part: false,
             counts: Mutex::default(),
             stopped: AtomicBool::new(false),
         }
+    }
+
+    /// Returns the watch of a run that is a part of this one: it stops with it, and reports no progress.
+    pub fn of_part(&self) -> Watch<'a> {
+        Watch { begin: self.begin, is_part: true, ..Watch::new(self.control, 0) }
     }
 
     /// Returns whether the run has been cancelled or has taken too long; once true, it stays true.
@@ -80,7 +88,8 @@ impl<'a> Watch<'a> {
     /// Adds `more` to the ended fits and, if these and the `arrived` ones have grown enough, calls the progress
     /// function. After a cancel there is none.
     fn show(&self, more: u64, arrived: u64) {
-        let Some(progress) = self.control.and_then(|control| control.progress.as_ref()) else { return };
+        let control = self.control.filter(|_| !self.is_part);
+        let Some(progress) = control.and_then(|control| control.progress.as_ref()) else { return };
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.ended += more;
         let now = (counts.ended + arrived).min(self.total);

@@ -1,5 +1,6 @@
 //! The device that a user names, and what is done when it fails or has too little memory.
 
+mod available;
 pub(crate) mod retry;
 pub(crate) mod verify;
 
@@ -10,6 +11,8 @@ use std::time::Duration;
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::solver;
+use available::auto;
+pub use available::{AvailableDevices, DeviceDescription, DeviceKind};
 
 /// Device on which fits run: the CPU, one GPU adapter, or several.
 #[derive(Clone)]
@@ -55,7 +58,10 @@ impl FromStr for Device {
             "cpu" => Ok(Device::cpu()),
             "all" => Device::every_gpu(),
             _ if text == "gpu" || text.starts_with("gpu:") => Device::gpu(text),
-            _ => Err(Error::Usage(format!("no device \"{text}\": give auto, all, cpu, gpu, gpu:N or gpu:NAME"))),
+            _ => {
+                let message = format!("no device \"{text}\": give auto, all, cpu, gpu, gpu:N or gpu:NAME");
+                Err(Error::invalid("device", message))
+            }
         }
     }
 }
@@ -64,41 +70,6 @@ impl FromStr for Device {
 impl From<crate::gpu::GpuDevice> for Device {
     fn from(device: crate::gpu::GpuDevice) -> Device {
         Device::one(device)
-    }
-}
-
-/// A device of this machine.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct DeviceDescription {
-    /// Text that selects it where a [`Device`] is parsed, such as `gpu:0`.
-    pub selector: String,
-    /// The name that the driver reports.
-    pub name: String,
-    /// Kind of the device (discrete, integrated, …), backend and driver.
-    pub kind: String,
-    /// The device is a software adapter, which `auto` never chooses.
-    pub software: bool,
-    /// Maximum sizes of buffers and bindings.
-    pub limits: String,
-    /// Kernels of a GPU: the variants of its matrix product, the stages that share a kernel, and how many simplices
-    /// count as few.
-    pub kernels: String,
-}
-
-#[cfg(feature = "gpu")]
-impl DeviceDescription {
-    /// Turns what is known of a GPU adapter into the description that users see.
-    fn of_adapter(a: crate::gpu::AdapterDescription) -> DeviceDescription {
-        let [buffers, bindings] = [a.max_buffer_size, a.max_binding_size].map(|bytes| bytes >> 20);
-        DeviceDescription {
-            selector: format!("gpu:{}", a.index),
-            kind: format!("{} ({}; {})", a.device_type, a.backend, a.driver),
-            software: a.software,
-            limits: format!("buffers {buffers} MiB, bindings {bindings} MiB"),
-            kernels: a.kernels,
-            name: a.name,
-        }
     }
 }
 
@@ -130,18 +101,11 @@ impl Device {
     /// Returns [`Error::Usage`] if the environment variable `POPFIT_GPU_TILES`, `POPFIT_GPU_FUSION` or
     /// `POPFIT_GPU_FEW_SIMPLICES` has an invalid value.
     pub fn auto() -> Result<Device> {
-        #[cfg(feature = "gpu")]
-        match crate::gpu::GpuDevice::hardware() {
-            Ok(device) => return Ok(Device { choice: Choice::Auto, ..Device::one(device) }),
-            // An environment variable names no kernel. The CPU would hide this error.
-            Err(error @ Error::Usage(_)) => return Err(error),
-            Err(_) => {}
-        }
-        Ok(Device::cpu())
+        auto().device
     }
 
     /// Sets the time that a submission to a GPU may take before the GPU counts as lost: unless set 120 s, and 600 s on
-    /// software adapters.
+    /// software adapters. It holds for every [`Device`] of the same GPU in this process.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Device {
         self.all().iter().for_each(|device| device.set_limit(timeout));
@@ -153,17 +117,18 @@ impl Device {
         self.all().iter().map(|device| device.name()).collect::<Vec<_>>().join(" + ")
     }
 
-    /// Returns a description of the CPU and of every GPU adapter.
-    pub fn available() -> Vec<DeviceDescription> {
-        let cpu = DeviceDescription {
-            selector: "cpu".into(),
-            name: Device::cpu().name(),
-            kind: "cpu".into(),
-            software: false,
-            limits: String::new(),
-            kernels: String::new(),
-        };
-        std::iter::once(cpu).chain(Device::adapters()).collect()
+    /// Returns a description of the CPU and of every GPU adapter, which one `auto` takes and why, and reasons why a GPU
+    /// is missing. The GPU that `auto` takes is opened.
+    pub fn available() -> AvailableDevices {
+        AvailableDevices::find()
+    }
+
+    /// Forgets the GPUs that this process has opened. As long as they are known, the same selector gives the same
+    /// device at once; forgotten ones close when the last [`Device`] of them is dropped. A program calls it before it
+    /// ends if its GPU driver wants to be closed by the main thread.
+    pub fn forget_open() {
+        #[cfg(feature = "gpu")]
+        crate::gpu::close();
     }
 
     /// Opens the best GPU, or the one whose number or name is in `text`.
@@ -177,15 +142,11 @@ impl Device {
     fn every_gpu() -> Result<Device> {
         let mut all = crate::gpu::GpuDevice::every()?.into_iter().map(|gpu| Arc::new(gpu) as Arc<dyn solver::Device>);
         let inner = all.next().ok_or_else(|| {
-            Error::NoAdapter("there is no adapter at all; is a driver installed? The device `cpu` needs none".into())
+            let reasons = crate::gpu::missing_hardware().into_iter().map(|reason| format!("\n  {reason}"));
+            let reasons: String = reasons.collect();
+            Error::NoAdapter(format!("there is no adapter at all. The device `cpu` needs none{reasons}"))
         })?;
         Ok(Device { inner, others: all.collect(), choice: Choice::All })
-    }
-
-    /// Returns a description of every adapter.
-    #[cfg(feature = "gpu")]
-    fn adapters() -> Vec<DeviceDescription> {
-        crate::gpu::adapters().into_iter().map(DeviceDescription::of_adapter).collect()
     }
 
     /// Returns an error, because this build has no GPU support.
@@ -198,11 +159,5 @@ impl Device {
     #[cfg(not(feature = "gpu"))]
     fn every_gpu() -> Result<Device> {
         Device::gpu("gpu")
-    }
-
-    /// Returns no adapter, because this build has no GPU support.
-    #[cfg(not(feature = "gpu"))]
-    fn adapters() -> Vec<DeviceDescription> {
-        Vec::new()
     }
 }

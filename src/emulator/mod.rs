@@ -204,7 +204,7 @@ impl Emulator {
     pub fn with_wavelength(mut self, wavelength: Vec<f64>) -> Result<Emulator> {
         if wavelength.len() != self.pixels() {
             let message = format!("wavelength has {} values, the network {} pixels", wavelength.len(), self.pixels());
-            return Err(Error::ShapeMismatch { what: self.source, message });
+            return Err(Error::mismatch(self.source, message).naming("wavelength"));
         }
         check::wavelength(&wavelength, &self.source)?;
         self.wavelength = wavelength;

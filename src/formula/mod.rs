@@ -91,7 +91,7 @@ impl Formula {
     /// distinct and no function's or constant's.
     ///
     /// # Errors
-    /// The errors of [`parse`](Self::parse); [`Error::Usage`] if there is no predictor, or if a name cannot be a
+    /// The errors of [`parse`](Self::parse); [`Error::InvalidArgument`] if there is no predictor, or if a name cannot be a
     /// predictor's.
     pub fn parse_with(text: &str, predictors: &[&str]) -> Result<Formula> {
         let predictors = check_predictors(predictors)?;
@@ -114,11 +114,11 @@ impl Formula {
     /// ```
     ///
     /// # Errors
-    /// Returns [`Error::Usage`] if a parameter is missing or named twice, or if a name is not one of the formula's.
+    /// Returns [`Error::InvalidArgument`] if a parameter is missing or named twice, or if a name is not one of the formula's.
     pub fn with_parameters(self, names: &[&str]) -> Result<Formula> {
         let wrong = |name: &str, why: &str| {
             let message = format!("parameter `{name}` {why}; the formula has {}", self.parameters.join(", "));
-            Err(Error::Usage(message))
+            Err(Error::invalid("parameters", message))
         };
         for (k, name) in names.iter().enumerate() {
             if !self.parameters.iter().any(|known| known == name) {
@@ -181,7 +181,7 @@ impl Formula {
     pub fn value(&self, x: &[f64], parameters: &[f64]) -> Result<f64> {
         if x.len() != self.predictors.len() {
             let message = format!("{} numbers for the predictors {}", x.len(), self.predictors.join(", "));
-            return Err(Error::ShapeMismatch { what: "x".into(), message });
+            return Err(Error::mismatch("x", message).naming("x"));
         }
         Ok(self.values(x, parameters)?[0])
     }
@@ -253,7 +253,7 @@ impl Formula {
 
     /// Checks the lengths and computes values at n points, with `derivatives` also those by each parameter: (1 + P, n).
     fn evaluate(&self, derivatives: bool, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
-        let wrong = |what: &str, message: String| Err(Error::ShapeMismatch { what: what.into(), message });
+        let wrong = |what: &str, message: String| Err(Error::mismatch(what, message).naming(what));
         if !x.len().is_multiple_of(self.predictors.len()) {
             return wrong("x", format!("{} numbers for the predictors {}", x.len(), self.predictors.join(", ")));
         }
@@ -306,7 +306,7 @@ fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Formul
 /// Returns the predictors' names, or fails if there are none, or one is invalid, a function, a constant or repeated.
 fn check_predictors(predictors: &[&str]) -> Result<Vec<String>> {
     if predictors.is_empty() {
-        return Err(Error::Usage("a formula needs a predictor".into()));
+        return Err(Error::invalid("predictors", "a formula needs a predictor"));
     }
     for (k, name) in predictors.iter().enumerate() {
         let is_name = name.starts_with(|c: char| c.is_alphabetic() || c == '_') && name.chars().all(token::is_of_name);
@@ -317,7 +317,7 @@ fn check_predictors(predictors: &[&str]) -> Result<Vec<String>> {
             (.., true) => "is named twice",
             _ => continue,
         };
-        return Err(Error::Usage(format!("predictor `{name}` {why}")));
+        return Err(Error::invalid("predictors", format!("predictor `{name}` {why}")));
     }
     Ok(predictors.iter().map(|name| (*name).to_owned()).collect())
 }

@@ -1,6 +1,9 @@
 //! Adapters: what there is, and which one to take.
 
+use std::sync::OnceLock;
+
 use super::choice::Kernels;
+use super::{kept, missing};
 use crate::error::{Error, Result};
 use crate::kernels::product::Variant;
 
@@ -18,6 +21,10 @@ pub struct AdapterDescription {
     pub device_type: String,
     /// Driver and its version.
     pub driver: String,
+    /// Place on the PCI bus, such as `0000:01:00.0`, if the driver tells it.
+    pub pci: Option<String>,
+    /// Bytes of the card's memory, if the system tells them (AMD's driver on Linux does).
+    pub memory: Option<u64>,
     /// Computes on the processor (llvmpipe, SwiftShader): `auto` never takes it.
     pub software: bool,
     /// Bytes of the largest buffer.
@@ -75,12 +82,26 @@ const fn is_hardware(kind: wgpu::DeviceType) -> bool {
     matches!(kind, wgpu::DeviceType::DiscreteGpu | wgpu::DeviceType::IntegratedGpu)
 }
 
+/// The process' instance of wgpu. It is never dropped: Mesa's drivers crash when a process that has dropped its
+/// instance ends.
+static INSTANCE: OnceLock<wgpu::Instance> = OnceLock::new();
+
 /// Returns the adapters of all backends that wgpu finds, with the validation of indirect calls switched off.
-fn enumerate() -> Vec<wgpu::Adapter> {
-    let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
-    // compact clamps the indirect arguments itself
-    descriptor.flags.remove(wgpu::InstanceFlags::VALIDATION_INDIRECT_CALL);
-    pollster::block_on(wgpu::Instance::new(descriptor).enumerate_adapters(wgpu::Backends::all()))
+pub(super) fn enumerate() -> Vec<wgpu::Adapter> {
+    let instance = INSTANCE.get_or_init(|| {
+        let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+        // compact clamps the indirect arguments itself
+        descriptor.flags.remove(wgpu::InstanceFlags::VALIDATION_INDIRECT_CALL);
+        wgpu::Instance::new(descriptor)
+    });
+    let _opening = kept::opening();
+    pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()))
+}
+
+/// Returns the bytes of memory of the card at this place on the PCI bus, where the system tells them.
+fn memory_of(pci: &str) -> Option<u64> {
+    let file = format!("/sys/bus/pci/devices/{pci}/mem_info_vram_total");
+    std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
 /// Returns the adapter of `info`, found anew, since after a loss the driver's own state may be stale.
@@ -93,6 +114,7 @@ pub(super) fn again(info: &wgpu::AdapterInfo) -> Result<wgpu::Adapter> {
 /// Describes an adapter for the user: its name, backend, driver and limits, and the kernels that popfit would choose.
 fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterDescription {
     let (info, limits) = (adapter.get_info(), adapter.limits());
+    let pci = Some(info.device_pci_bus_id.clone()).filter(|place| !place.is_empty());
     AdapterDescription {
         index,
         backend: format!("{:?}", info.backend),
@@ -101,6 +123,8 @@ fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterDescription {
         software: info.device_type == wgpu::DeviceType::Cpu,
         kernels: Kernels::of(&info).map_or_else(|error| error.to_string(), |kernels| kernels.to_string()),
         name: info.name,
+        memory: pci.as_deref().and_then(memory_of),
+        pci,
         max_buffer_size: limits.max_buffer_size,
         max_binding_size: limits.max_storage_buffer_binding_size,
     }
@@ -123,6 +147,24 @@ pub(super) fn every() -> Vec<usize> {
     if hardware.is_empty() { first } else { hardware }
 }
 
+/// Returns why there is no hardware among these adapters, as far as that is known; nothing if there is some.
+fn reasons(all: &[wgpu::Adapter]) -> Vec<String> {
+    let has_hardware = all.iter().any(|adapter| is_hardware(adapter.get_info().device_type));
+    if has_hardware { Vec::new() } else { missing::reasons(all.len()) }
+}
+
+/// Returns why no hardware GPU is shown, as sentences that say what to do; nothing if there is one.
+#[must_use]
+pub fn missing_hardware() -> Vec<String> {
+    reasons(&enumerate())
+}
+
+/// Returns the index of the adapter that `auto` takes, if there is one.
+#[must_use]
+pub fn hardware() -> Option<usize> {
+    choose(Choice::Hardware).ok().map(|(index, _)| index)
+}
+
 /// Choice of the adapter to open.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Choice<'a> {
@@ -135,8 +177,9 @@ pub(super) enum Choice<'a> {
     Name(&'a str),
 }
 
-/// Returns the adapter that a choice names (the best, hardware, an index, or a part of its name); fails without one.
-pub(super) fn choose(choice: Choice) -> Result<wgpu::Adapter> {
+/// Returns index and adapter that a choice names (the best, hardware, an index, or a part of its name); fails without
+/// one.
+pub(super) fn choose(choice: Choice) -> Result<(usize, wgpu::Adapter)> {
     let mut all = enumerate();
     let kind = |adapter: &wgpu::Adapter| adapter.get_info().device_type;
     let order = |i: &usize| (rank(kind(&all[*i])), *i);
@@ -150,21 +193,18 @@ pub(super) fn choose(choice: Choice) -> Result<wgpu::Adapter> {
         }
     };
     match found {
-        Some(i) => Ok(all.swap_remove(i)),
+        Some(i) => Ok((i, all.swap_remove(i))),
         None => {
             let names: Vec<String> = all.iter().map(|a| a.get_info().name).collect();
-            let there = if names.is_empty() {
-                "no adapter at all. Is a Vulkan, Metal or DirectX 12 driver installed?".to_owned()
-            } else {
-                format!("{}.", names.join(", "))
-            };
+            let there = if names.is_empty() { "no adapter at all".to_owned() } else { names.join(", ") };
+            let notes: String = reasons(&all).into_iter().map(|reason| format!("\n  {reason}")).collect();
             let wanted = match choice {
                 Choice::Best => "no adapter".to_owned(),
                 Choice::Hardware => "no discrete or integrated GPU".to_owned(),
                 Choice::Index(index) => format!("no adapter {index}"),
                 Choice::Name(part) => format!("no adapter named {part}"),
             };
-            Err(Error::NoAdapter(format!("{wanted}; there is {there} The device `cpu` needs none")))
+            Err(Error::NoAdapter(format!("{wanted}; there is {there}. The device `cpu` needs none{notes}")))
         }
     }
 }

@@ -11,7 +11,7 @@ use super::choice::Kernels;
 use super::faults::{Call, Fault, Faults};
 use super::fusion::{Allowed, Fused, MOST_BUFFERS, PROMISED_BUFFERS};
 use super::pipelines::Compiled;
-use super::{known_answer, trusted};
+use super::{kept, known_answer, trusted};
 use crate::error::{Error, Result};
 use crate::kernels::product::{Products, Variant};
 use crate::recording::Kind;
@@ -86,8 +86,11 @@ impl Context {
             descriptor.required_features |= adapter::OF_MATRICES;
             descriptor.experimental_features = trusted::experimental_features();
         }
-        let (device, queue) = pollster::block_on(adapter.request_device(&descriptor))
-            .map_err(|e| Error::Device { device: name.clone(), message: e.to_string() })?;
+        let opened = {
+            let _opening = kept::opening();
+            pollster::block_on(adapter.request_device(&descriptor))
+        };
+        let (device, queue) = opened.map_err(|e| Error::Device { device: name.clone(), message: e.to_string() })?;
         let broken = watch(&device);
         let software = info.device_type == wgpu::DeviceType::Cpu;
         let memory = adapter::default_memory(info.device_type);

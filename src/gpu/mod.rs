@@ -19,8 +19,10 @@ mod faults;
 mod fusion;
 #[cfg(test)]
 mod fusion_tests;
+mod kept;
 mod known_answer;
 mod layout;
+mod missing;
 mod pipelines;
 mod plausible;
 mod population;
@@ -39,8 +41,8 @@ mod timing;
 mod trusted;
 pub(crate) mod user;
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
@@ -49,11 +51,13 @@ use crate::kernels::shader::MAX_MEMBERS;
 use crate::recording::Recording;
 use crate::solver::small::{SmallFitter, SmallModel, SmallProblem};
 use crate::solver::{Device, Method, Population};
+use crate::threads;
 use adapter::Choice;
-pub use adapter::{AdapterDescription, adapters};
+pub use adapter::{AdapterDescription, adapters, hardware, missing_hardware};
 use context::{Context, Options};
 #[doc(hidden)]
 pub use faults::{Fault, Faults};
+pub use kept::close;
 
 /// Maximum number of workers that share a discrete GPU.
 const MOST_WORKERS: usize = 8;
@@ -113,7 +117,7 @@ impl GpuDevice {
     /// Opens the adapter that a text names: `gpu` (the best), `gpu:N` (its index) or `gpu:NAME` (a part of its name).
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open); [`Error::Usage`] for any other text.
+    /// The errors of [`open`](Self::open); [`Error::InvalidArgument`] for any other text.
     pub fn parse(text: &str) -> Result<GpuDevice> {
         match text.strip_prefix("gpu") {
             Some("") => GpuDevice::best(),
@@ -121,7 +125,7 @@ impl GpuDevice {
                 Ok(index) => GpuDevice::open(index),
                 Err(_) => GpuDevice::by_name(&rest[1..]),
             },
-            _ => Err(Error::Usage(format!("{text} names no GPU: gpu, gpu:N or gpu:NAME"))),
+            _ => Err(Error::invalid("device", format!("{text} names no GPU: gpu, gpu:N or gpu:NAME"))),
         }
     }
 
@@ -136,8 +140,7 @@ impl GpuDevice {
     #[doc(hidden)]
     #[must_use]
     pub fn with_tiles(self, which: usize) -> GpuDevice {
-        let _ = self.context().product.set(TILES[which % TILES.len()]);
-        self
+        self.opened_again(|fresh| fresh.product = OnceLock::from(TILES[which % TILES.len()]))
     }
 
     /// Returns the same device with its products of halves computed by cooperative matrices, which a software adapter
@@ -145,9 +148,10 @@ impl GpuDevice {
     #[doc(hidden)]
     #[must_use]
     pub fn with_cooperative_products(self) -> Option<GpuDevice> {
-        let context = self.with_matrices();
+        let own = self.opened_again(|fresh| fresh.halves = OnceLock::new());
+        let context = own.with_matrices();
         let _ = context.halves.set(context.matrices()?);
-        Some(self)
+        Some(own)
     }
 
     /// Returns the same device with the activation fused into its product's kernel if `layers` (tiles alone allow it),
@@ -156,17 +160,18 @@ impl GpuDevice {
     #[doc(hidden)]
     #[must_use]
     pub fn with_fusion(self, layers: bool, sums: bool) -> GpuDevice {
-        let _ = self.context().fused.set(fusion::Fused { layers, sums, rows: sums });
-        self
+        let fused = fusion::Fused { layers, sums, rows: sums };
+        self.opened_again(|fresh| fresh.fused = OnceLock::from(fused))
     }
 
     /// Returns a device of the same adapter, opened once more, with faults that a test injects.
     #[doc(hidden)]
     pub fn with_faults(self, faults: Arc<Faults>) -> Result<GpuDevice> {
         let old = self.context();
-        let options = Options { faults: Some(faults), ..old.options.clone() };
-        let context = Context::open(old.adapter.clone(), options)?;
-        Ok(GpuDevice { current: Arc::new(Mutex::new(Arc::new(context))) })
+        // Its time limit is its own.
+        let limit = Arc::new(AtomicU64::new(old.options.limit.load(Ordering::Relaxed)));
+        let options = Options { faults: Some(faults), limit, ..old.options.clone() };
+        Ok(GpuDevice::of(Context::open(old.adapter.clone(), options)?))
     }
 
     /// Opens the device once more where a fault has left it of no use (for tests).
@@ -179,11 +184,37 @@ impl GpuDevice {
         Ok(())
     }
 
-    /// Opens the chosen adapter with default options and probes it; fails if there is none or a probe fails.
+    /// Returns the open device of the chosen adapter, or opens and probes it; fails if there is none or a probe fails.
     fn choose(choice: Choice) -> Result<GpuDevice> {
-        let context = Context::open(adapter::choose(choice)?, Options::default())?;
-        probe::probe(&context, false)?;
-        Ok(GpuDevice { current: Arc::new(Mutex::new(Arc::new(context))) })
+        kept::open(choice)
+    }
+
+    /// Makes a device of an open context.
+    fn of(context: Context) -> GpuDevice {
+        GpuDevice { current: Arc::new(Mutex::new(Arc::new(context))) }
+    }
+
+    /// Returns the device opened once more, with what `change` does to its context, or itself where that fails (for
+    /// tests): the open device is everybody's.
+    fn opened_again(self, change: impl FnOnce(&mut Context)) -> GpuDevice {
+        match self.context().again() {
+            Ok(mut fresh) => {
+                change(&mut fresh);
+                GpuDevice::of(fresh)
+            }
+            Err(_) => self,
+        }
+    }
+
+    /// Opens and probes the device again if it has failed.
+    fn reopen_if_failed(&self) -> Result<()> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.check().is_err() {
+            let fresh = current.again()?;
+            probe::probe(&fresh, true)?;
+            *current = Arc::new(fresh);
+        }
+        Ok(())
     }
 
     /// Returns the open context, reopened with cooperative matrices first if the adapter has them and they are right.
@@ -246,7 +277,7 @@ impl Device for GpuDevice {
     /// that prepare its spectra.
     fn workers(&self) -> usize {
         let is_card = self.context().adapter.get_info().device_type == wgpu::DeviceType::DiscreteGpu;
-        if is_card { (rayon::current_num_threads() / 2).clamp(2, MOST_WORKERS) } else { 2 }
+        if is_card { (threads::count() / 2).clamp(2, MOST_WORKERS) } else { 2 }
     }
 
     fn memory(&self) -> Option<u64> {

@@ -25,6 +25,7 @@ use crate::recording::{BufferId, Kind, Recording, Scope, Values};
 use crate::solver::member::Active;
 use crate::solver::profile::{Clock, Gauge, Meter, Tally};
 use crate::solver::{Batch, LevenbergMarquardt, Method, Outcome, Pending, Places, Population};
+use crate::threads;
 
 /// Buffers, pipelines and the number of members of a population.
 #[derive(Debug)]
@@ -79,8 +80,8 @@ impl GpuPopulation {
         let shaders = stages::shaders(&recording, &groups, layout, method, products, few_simplices)?;
         let plan = Plan::new(&recording, layout, shaders.len() - 1, &allowed.unwritten(&recording));
         let buffers = Buffers::new(&context, &recording, &plan)?;
-        let pipelines = shaders.par_iter().map(|shader| Pipeline::new(&context, shader, &buffers));
-        let mut pipelines = pipelines.collect::<Result<Vec<_>>>()?;
+        let compile = |shader| Pipeline::new(&context, shader, &buffers);
+        let mut pipelines = threads::in_pool(|| shaders.par_iter().map(compile).collect::<Result<Vec<_>>>())?;
         context.cache.iter().for_each(Cache::save);
         let Some(compact) = pipelines.pop() else { return Err(context.failure("a round has no kernels")) };
         let moves = pipelines.split_off(groups.len());
@@ -380,7 +381,7 @@ fn check_length(what: &str, length: usize, expected: usize) -> Result<()> {
     if length == expected {
         return Ok(());
     }
-    Err(Error::ShapeMismatch { what: what.to_owned(), message: format!("{length} numbers, not {expected}") })
+    Err(Error::mismatch(what, format!("{length} numbers, not {expected}")).naming(what))
 }
 
 /// Returns each spectrum's lower and upper bounds, prior means and prior weights: (spectra, 4, parameters).

@@ -10,6 +10,7 @@ use super::picks::Picks;
 use crate::error::Result;
 use crate::spectra::Spectra;
 use crate::spectral::{FitRow, FlagCounts, Sink};
+use crate::threads;
 
 /// Maximum number of rows in the page's table, worst first.
 pub const TABLE_ROWS: usize = 2000;
@@ -111,7 +112,8 @@ impl Collector {
 
     /// Adds rows to the report together with their spectra, number k of which belongs to row k.
     pub fn add_with_spectra(&mut self, spectra: &Spectra, rows: &[FitRow]) {
-        let ratios: Vec<f64> = (0..rows.len()).into_par_iter().map(|k| signal_to_noise(spectra, k)).collect();
+        let ratio = |k| signal_to_noise(spectra, k);
+        let ratios: Vec<f64> = threads::in_pool(|| (0..rows.len()).into_par_iter().map(ratio).collect());
         let first = self.count;
         for (row, sn) in rows.iter().zip(ratios) {
             self.count_row(row, sn);

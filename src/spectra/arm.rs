@@ -97,7 +97,8 @@ impl<'a> ArmSpectra<'a> {
         let (name, wavelength, flux, ivar) = (name.into(), wavelength.into(), flux.into(), ivar.into());
         let what = if name.is_empty() { "spectra".to_string() } else { format!("arm {name}") };
         if pixels == 0 || !flux.len().is_multiple_of(pixels) {
-            return Err(Error::mismatch(what, format!("flux has {} values for rows of {pixels} pixels", flux.len())));
+            let message = format!("flux has {} values for rows of {pixels} pixels", flux.len());
+            return Err(Error::mismatch(what, message).naming("flux"));
         }
         let grid = match &wavelength {
             Wavelength::Shared(grid) => (grid.len(), pixels),
@@ -106,7 +107,8 @@ impl<'a> ArmSpectra<'a> {
         let lengths = [("wavelength", grid), ("ivar", (ivar.len(), flux.len()))];
         for (array, (found, expected)) in lengths {
             if found != expected {
-                return Err(Error::mismatch(what, format!("{array} has {found} values, not {expected}")));
+                let message = format!("{array} has {found} values, not {expected}");
+                return Err(Error::mismatch(what, message).naming(array));
             }
         }
         if let Wavelength::Shared(grid) = &wavelength {
@@ -125,7 +127,7 @@ impl<'a> ArmSpectra<'a> {
         self.mask = mask.into();
         if !self.mask.is_empty() && self.mask.len() != self.flux.len() {
             let message = format!("mask has {} values, not {}", self.mask.len(), self.flux.len());
-            return Err(Error::mismatch(self.place(), message));
+            return Err(Error::mismatch(self.place(), message).naming("mask"));
         }
         Ok(self)
     }
@@ -164,7 +166,7 @@ impl<'a> ArmSpectra<'a> {
                 self.pixels,
                 self.len()
             );
-            return Err(Error::mismatch(self.place(), message));
+            return Err(Error::mismatch(self.place(), message).naming("resolution"));
         }
         self.resolution = Some(resolution);
         Ok(self)

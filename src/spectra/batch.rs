@@ -90,8 +90,8 @@ impl<'a> Spectra<'a> {
     /// row-major.
     ///
     /// # Errors
-    /// `ShapeMismatch`; `BadWavelength` for a shared grid that is not finite, positive and strictly increasing; `Usage`
-    /// for own grids without ids, as the number of spectra would be a guess ([`ArmSpectra::new`] and
+    /// `ShapeMismatch`; `BadWavelength` for a shared grid that is not finite, positive and strictly increasing;
+    /// `InvalidArgument` for own grids without ids, as the number of spectra would be a guess ([`ArmSpectra::new`] and
     /// [`Spectra::from_arms`] are told the pixels).
     pub fn from_arrays(
         wavelength: impl Into<Wavelength<'a>>,
@@ -105,7 +105,7 @@ impl<'a> Spectra<'a> {
             (Wavelength::Shared(grid), _) => grid.len(),
             (Wavelength::Own(grids), Some(ids)) if !ids.is_empty() => grids.len() / ids.len(),
             (Wavelength::Own(_), _) => {
-                return Err(Error::Usage("spectra with their own wavelength grids need ids".to_string()));
+                return Err(Error::invalid("ids", "spectra with their own wavelength grids need ids"));
             }
         };
         Spectra::from_arms(vec![ArmSpectra::new("", pixels, wavelength, flux, ivar, mask)?], ids)
@@ -114,27 +114,25 @@ impl<'a> Spectra<'a> {
     /// Combines arms with distinct names and the same number of spectra; ids are 0, 1, … unless given.
     ///
     /// # Errors
-    /// `ShapeMismatch` when arms or ids differ in their number of spectra; `Usage` without an arm or with two of one
-    /// name.
+    /// `ShapeMismatch` when arms or ids differ in their number of spectra; `InvalidArgument` without an arm or with two
+    /// of one name.
     pub fn from_arms(arms: Vec<ArmSpectra<'a>>, ids: Option<Ids>) -> Result<Spectra<'a>> {
         let Some(first) = arms.first() else {
-            return Err(Error::Usage("spectra without an arm".to_string()));
+            return Err(Error::invalid("arms", "spectra without an arm"));
         };
         let n = first.len();
         for (k, arm) in arms.iter().enumerate() {
             if arms[..k].iter().any(|other| other.name == arm.name) {
-                return Err(Error::Usage(format!("two arms named `{}`", arm.name)));
+                return Err(Error::invalid("arms", format!("two arms named `{}`", arm.name)));
             }
             if arm.len() != n {
-                return Err(Error::mismatch(
-                    "spectra",
-                    format!("{n} spectra in one arm, {} in `{}`", arm.len(), arm.name),
-                ));
+                let message = format!("{n} spectra in one arm, {} in `{}`", arm.len(), arm.name);
+                return Err(Error::mismatch("spectra", message).naming("arms"));
             }
         }
         let ids = ids.unwrap_or_else(|| Ids::Integer((0..n as i64).collect()));
         if ids.len() != n {
-            return Err(Error::mismatch("spectra", format!("{} ids for {n} spectra", ids.len())));
+            return Err(Error::mismatch("spectra", format!("{} ids for {n} spectra", ids.len())).naming("ids"));
         }
         let rows = (0..n as u64).collect();
         Ok(Spectra { file: Arc::from(""), rows, ids, arms, columns: Vec::new() })

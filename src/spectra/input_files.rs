@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use twox_hash::XxHash3_128;
 
 use crate::error::{Error, Result};
+use crate::threads;
 
 /// Files of spectra as they were at the start of a run: their contents are part of what makes a run the same run
 /// ([`SpectralFitter::resume_key`](crate::SpectralFitter::resume_key)), and must not change while it lasts.
@@ -36,10 +37,11 @@ impl InputFiles {
     /// # Errors
     /// [`Error::Io`]; [`Error::InputChanged`] when a file was written to since [`new`](InputFiles::new).
     pub fn read(&mut self, cancel: &AtomicBool) -> Result<bool> {
-        self.0.par_iter_mut().try_for_each(|input| {
+        let read = |input: &mut Input| {
             input.contents = contents(&input.path, cancel)?;
             if input.has_other_times() { Err(input.written_to()) } else { Ok(()) }
-        })?;
+        };
+        threads::in_pool(|| self.0.par_iter_mut().try_for_each(read))?;
         Ok(!cancel.load(Ordering::Relaxed))
     }
 

@@ -16,6 +16,7 @@ use crate::spectral::input::layout::{layout, layout_for};
 use crate::spectral::input::limits::Tables;
 use crate::spectral::input::ready::{ReadySpectra, ReadySpectrum};
 use crate::spectral::run::Run;
+use crate::threads;
 
 /// A spectrum, and the parameters at which its model is evaluated.
 #[derive(Clone, Copy)]
@@ -58,7 +59,7 @@ impl Run<'_> {
             let prepared = prepare_one(model, &arms, &grids, point.place, motion).map_err(|fault| refused(&fault))?;
             Ok(ready_at(point.place, u, &limits, prepared.into()))
         };
-        let ready: Vec<ReadySpectrum> = points.par_iter().map(one).collect::<Result<_>>()?;
+        let ready: Vec<ReadySpectrum> = threads::in_pool(|| points.par_iter().map(one).collect::<Result<_>>())?;
         let shape = layout_for(layout(model, &arms, &grids), ready.iter().map(|one| &*one.prepared));
         let objective = SpectralObjective::new(model, &shape, precision);
         let spectra = ReadySpectra { model, grids: &grids, spectra: &ready, guess: None };

@@ -269,7 +269,7 @@ impl SpectralFitter {
     /// model; [`Error::Model`] if the model has no point to start from; [`Error::BadSpectrum`] if the fitter is
     /// [strict](SpectralFitter::strict); [`Error::OutOfMemory`]; and the device's errors.
     pub fn fit(&self, spectra: &Spectra) -> Result<FitTable> {
-        self.tabulate(&in_memory::fit(self, spectra, None)?)
+        self.tabulate(&in_memory::fit(self, spectra, None, &Control::default())?)
     }
 
     /// Fits spectra from the user's own starts (spectra, parameters), in physical units and in the order of
@@ -278,19 +278,22 @@ impl SpectralFitter {
     /// # Errors
     /// Returns the errors of [`fit`](SpectralFitter::fit), and [`Error::ShapeMismatch`] for another number of starts.
     pub fn fit_from(&self, spectra: &Spectra, starts: &[f64]) -> Result<FitTable> {
+        self.fit_from_with(spectra, starts, &Control::default())
+    }
+
+    /// Fits spectra from the user's own starts as [`fit_from`](SpectralFitter::fit_from) does, with progress, cancel,
+    /// timeout and threads by `control`. After a stop there is still a row for each spectrum.
+    ///
+    /// # Errors
+    /// Returns the errors of [`fit_from`](SpectralFitter::fit_from).
+    pub fn fit_from_with(&self, spectra: &Spectra, starts: &[f64], control: &Control) -> Result<FitTable> {
         let expected = spectra.len() * self.model.parameters.len();
         if starts.len() != expected {
-            return Err(Error::ShapeMismatch {
-                what: "starts".into(),
-                message: format!(
-                    "{} values, expected {} spectra × {} parameters",
-                    starts.len(),
-                    spectra.len(),
-                    self.model.parameters.len()
-                ),
-            });
+            let (spectra, parameters) = (spectra.len(), self.model.parameters.len());
+            let message = format!("{} values, expected {spectra} spectra × {parameters} parameters", starts.len());
+            return Err(Error::mismatch("starts", message).naming("starts"));
         }
-        self.tabulate(&in_memory::fit(self, spectra, Some(starts))?)
+        self.tabulate(&in_memory::fit(self, spectra, Some(starts), control)?)
     }
 
     /// Returns a table of these rows, with the fitter's parameters, units and arms.
@@ -300,7 +303,7 @@ impl SpectralFitter {
         Ok(table)
     }
 
-    /// Fits spectra in memory in batches on all devices, with progress, cancel and timeout by `control`. `control`
+    /// Fits spectra in memory in batches on all devices, with progress, cancel, timeout and threads by `control`. It
     /// receives the progress, and can stop the run. After a stop there is still a row for each spectrum, with
     /// [`Status::Interrupted`](crate::Status::Interrupted) if its fit was not finished.
     ///
@@ -313,7 +316,7 @@ impl SpectralFitter {
     }
 
     /// Reads batches from `source`, fits them and appends their rows to `sink`. Several threads per device fit
-    /// batches; they share rayon's global pool.
+    /// batches; they share one pool of threads.
     ///
     /// # Errors
     /// Returns the errors of [`fit`](SpectralFitter::fit), of `source` and of `sink`.

@@ -93,7 +93,7 @@ impl SpectralFitter {
         let count = self.parameters().len();
         if parameters.len() != spectra.len() * count {
             let message = format!("{} numbers for {} spectra of {count} each", parameters.len(), spectra.len());
-            return Err(Error::ShapeMismatch { what: "parameters".into(), message });
+            return Err(Error::mismatch("parameters", message).naming("parameters"));
         }
         let of_place = |place: usize| &parameters[place * count..(place + 1) * count];
         let is_finite = |place: &usize| of_place(*place).iter().all(|x| x.is_finite());

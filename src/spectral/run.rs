@@ -97,13 +97,12 @@ impl<'a> Run<'a> {
     /// Returns [`Error::InvalidSettings`], and [`Error::Usage`] for settings that exclude each other.
     pub fn new(fitter: &'a SpectralFitter, device: Arc<dyn Device>, memory: Option<u64>) -> Result<Run<'a>> {
         if fitter.scans_velocity() && matches!(fitter.model.velocity, Velocity::Fixed(_)) {
-            return Err(Error::Usage("a scan of the velocity, which is fixed: give it a range".into()));
+            return Err(Error::invalid("velocity_scan", "a scan of the velocity, which is fixed: give it a range"));
         }
         fitter.validate()?;
         if fitter.precision == Precision::Mixed && matches!(fitter.solver, Solver::NelderMead(_)) {
-            return Err(Error::Usage(
-                "mixed precision is for Levenberg–Marquardt: Nelder–Mead sees every rounding".into(),
-            ));
+            let message = "mixed precision is for Levenberg–Marquardt: Nelder–Mead sees every rounding";
+            return Err(Error::invalid("precision", message));
         }
         Ok(Run {
             fitter,

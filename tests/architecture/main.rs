@@ -22,7 +22,7 @@ use modules::{Crate, Sources};
 /// other.
 const FLOORS: [&[&str]; 21] = [
     &["error", "setters", "suggest", "values"],
-    &["words"],
+    &["threads", "words"],
     &["control", "flag"],
     &["io", "math"],
     &["buffers"],

@@ -39,8 +39,9 @@ fn names_and_lengths_are_checked() {
     for (predictors, parameters) in
         [(&["x"][..], &[][..]), (&[], &["a"]), (&["x"], &["a", "a"]), (&["x"], &["x"]), (&["x"], &[" "])]
     {
-        assert!(matches!(Closure::new(predictors, parameters, |_, _, _| ()), Err(Error::Usage(_))), "{parameters:?}");
-        assert!(matches!(CurveModel::wgsl(predictors, parameters, ""), Err(Error::Usage(_))), "{parameters:?}");
+        let is_told = |error: Error| matches!(error, Error::InvalidArgument { .. });
+        assert!(is_told(Closure::new(predictors, parameters, |_, _, _| ()).unwrap_err()), "{parameters:?}");
+        assert!(is_told(CurveModel::wgsl(predictors, parameters, "").unwrap_err()), "{parameters:?}");
     }
     let model: CurveModel = root().into();
     assert!(matches!(model.values(&[1.0], &[1.0]), Err(Error::ShapeMismatch { .. })));

@@ -188,7 +188,7 @@ fn devices_that_are_not_there() {
         assert!(matches!(error, Error::NoAdapter(_)), "{error}");
     }
     for name in ["", "cuda", "gpu:", "gpux"] {
-        assert!(matches!(name.parse::<Device>().unwrap_err(), Error::Usage(_)), "{name}");
+        assert!(matches!(name.parse::<Device>().unwrap_err(), Error::InvalidArgument { .. }), "{name}");
     }
     // what was used is said
     let model = tiny::model(linear(&["a"], wave), 0.0);

@@ -57,7 +57,7 @@ impl Problems {
         if starts.len() != expected {
             let message =
                 format!("{} numbers, not {expected}: every parameter of {} problems", starts.len(), self.len());
-            return Err(Error::ShapeMismatch { what: "starts".into(), message });
+            return Err(Error::ShapeMismatch { what: "starts".into(), argument: Some("starts".into()), message });
         }
         let mut rest = starts;
         for task in &mut self.0 {
@@ -194,7 +194,7 @@ impl Problem {
             return Ok(());
         }
         let message = format!("{} numbers for {}", u.len(), self.parameters().join(", "));
-        Err(Error::ShapeMismatch { what: "parameters".into(), message })
+        Err(Error::ShapeMismatch { what: "parameters".into(), argument: Some("parameters".into()), message })
     }
 
     /// Returns [`Error::Model`] if the user's model function has failed since the last call.

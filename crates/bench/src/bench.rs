@@ -120,7 +120,7 @@ fn gpus(named: Option<&str>) -> Result<Vec<Device>, Failure> {
     if let Some(name) = named {
         return Ok(if name == "cpu" { Vec::new() } else { vec![name.parse::<Device>()?] });
     }
-    let all = Device::available().into_iter().filter(|d| d.selector != "cpu");
+    let all = Device::available().devices.into_iter().filter(|d| d.selector != "cpu");
     let (software, hardware): (Vec<_>, Vec<_>) = all.partition(|d| d.software);
     for left_out in software {
         let _ = writeln!(std::io::stderr(), "{0} is software: --device {0} has it take part", left_out.selector);

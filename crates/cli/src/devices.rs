@@ -1,29 +1,28 @@
 //! `popfit devices`: where fits can run.
 
-use popfit::Device;
+use popfit::{AvailableDevices, Device, DeviceDescription};
 
 use super::Failure;
 use super::rows::{cells, print};
 use super::stdout::line;
 
-/// Runs `popfit devices`: prints a table of the CPU and GPUs, and which one `--device auto` takes and why.
+/// Runs `popfit devices`: prints a table of the CPU and GPUs, which one `--device auto` takes and why, and why a GPU is
+/// missing.
 pub fn run() -> Result<(), Failure> {
-    let devices = Device::available();
-    let mut rows = vec![cells(["--device", "name", "kind", "limits", "kernels"])];
-    rows.extend(
-        devices
-            .iter()
-            .map(|d| vec![d.selector.clone(), d.name.clone(), d.kind.clone(), d.limits.clone(), d.kernels.clone()]),
-    );
+    let AvailableDevices { devices, auto_reason, notes, .. } = Device::available();
+    let mut rows = vec![cells(["--device", "name", "kind", "driver", "PCI", "memory", "limits", "kernels"])];
+    rows.extend(devices.iter().map(row));
     print(&rows);
-    let taken = Device::auto()?.name();
-    let why = if devices.iter().all(|d| d.selector == "cpu") {
-        "there is no GPU adapter"
-    } else if taken == Device::cpu().name() {
-        "no adapter is a discrete or integrated GPU; only --device gpu takes others"
-    } else {
-        "a discrete GPU comes first, then an integrated one, never a software adapter"
-    };
-    line(format_args!("\nauto takes {taken}: {why}"));
+    line(format_args!("\nauto takes {}: {auto_reason}", Device::auto()?.name()));
+    notes.iter().for_each(|note| line(format_args!("note: {note}")));
     Ok(())
+}
+
+/// Returns the cells of a device.
+fn row(device: &DeviceDescription) -> Vec<String> {
+    let DeviceDescription { selector, name, kind, backend, driver, pci, memory, limits, kernels, .. } = device;
+    let driver = if backend.is_empty() { String::new() } else { format!("{backend}; {driver}") };
+    let memory = memory.map_or(String::new(), |bytes| format!("{} MiB", bytes >> 20));
+    let pci = pci.clone().unwrap_or_default();
+    [selector, name, &kind.to_string(), &driver, &pci, &memory, limits, kernels].map(String::clone).to_vec()
 }

@@ -87,6 +87,9 @@ pub struct Arguments {
     /// Spectra that are read, fitted and kept for --resume at once, small files together [default: 256, on GPUs 2048]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Devices")]
     pub(super) batch: Option<u16>,
+    /// Threads that compute [default: RAYON_NUM_THREADS, else those of the processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Devices")]
+    threads: Option<u16>,
     /// Go on with a run that was killed or interrupted: what it has fitted is not fitted again
     #[arg(long, help_heading = "Input and output")]
     resume: bool,
@@ -141,7 +144,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let quiet = arguments.quiet;
     let bar = progress_bar(0, quiet);
     let shown = bar.clone();
-    let control = Control::default().progress(move |done, _| shown.set_position(done)).profile(arguments.profile);
+    let mut control = Control::default().progress(move |done, _| shown.set_position(done)).profile(arguments.profile);
+    control.threads = arguments.threads.map(usize::from);
     let told = Arc::new(Mutex::new(Told::default()));
     let mut files = arguments.files()?;
     let (length, teller) = (bar.clone(), told.clone());

@@ -119,11 +119,7 @@ pub fn run_code(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 
 /// Runs `command` on the parsed arguments, or prints why there are none; prints failures, returns the exit code.
 #[doc(hidden)]
-pub fn execute<A>(
-    program: &str,
-    parsed: Result<A, clap::Error>,
-    command: impl FnOnce(A) -> Result<(), Failure>,
-) -> u8 {
+pub fn execute<A>(program: &str, parsed: Result<A, clap::Error>, command: impl FnOnce(A) -> Result<(), Failure>) -> u8 {
     let (result, code) = match parsed {
         Ok(arguments) => (command(arguments), 0),
         Err(answer) => print_answer(&answer),

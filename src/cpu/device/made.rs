@@ -9,6 +9,7 @@ use super::tile::{Tile, elements};
 use crate::math::Real;
 use crate::math::product::Packed;
 use crate::recording::{Product, Recording, Stage};
+use crate::threads;
 
 pub struct Made<R> {
     /// By buffer: a product's weights. Recordings that share their constants share these, too.
@@ -65,7 +66,7 @@ impl<R: Real> Made<R> {
     /// Puts a borrowed tile back among the spare ones, unless there are as many as threads.
     pub fn return_tile(&self, tile: Tile<R>) {
         let mut tiles = self.lock();
-        if tiles.spare.len() < rayon::current_num_threads() {
+        if tiles.spare.len() < threads::count() {
             tiles.spare.push(tile);
         } else {
             tiles.count -= 1;
@@ -117,7 +118,7 @@ mod tests {
             assert_eq!(here == there, is_shared);
         }
         // tiles come from one stock, which keeps no more than there are threads
-        let threads = rayon::current_num_threads();
+        let threads = threads::count();
         let count = |made: &Made<f32>| made.lock().count;
         let tiles: Vec<_> = (0..threads + 1).map(|_| made.borrow_tile(&first)).collect();
         assert!(tiles.iter().all(|tile| tile.rows(BufferId(0)).len() >= 16) && count(&made) == threads + 1);

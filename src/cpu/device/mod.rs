@@ -32,6 +32,7 @@ use crate::solver::simplex::{FirstSimplex, LANES, Simplex};
 use crate::solver::small::{SmallFitter, SmallProblem};
 use crate::solver::thresholds::largest_cost;
 use crate::solver::{LevenbergMarquardt, Method, Places};
+use crate::threads;
 use block::Block;
 use linearise::{linearise, rows_of};
 use made::Made;
@@ -42,13 +43,13 @@ const MEMORY: u64 = 1 << 30;
 /// Most members in a population; more would not make rounds any faster.
 const CAPACITY: usize = 4096;
 
-/// The processor's cores, through rayon's global pool.
+/// The processor's cores, through the run's pool of threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuDevice;
 
 impl Device for CpuDevice {
     fn name(&self) -> String {
-        format!("cpu ({} threads)", rayon::current_num_threads())
+        format!("cpu ({} threads)", threads::count())
     }
 
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize> {
@@ -70,7 +71,7 @@ impl Device for CpuDevice {
             let message = format!("one spectrum needs {} bytes", fixed + member);
             return Err(Error::OutOfMemory { device: self.name(), message });
         }
-        let least = fixed + member + tile * (rayon::current_num_threads() as u64 - 1);
+        let least = fixed + member + tile * (threads::count() as u64 - 1);
         // only a large model is worth the question
         if memory.is_none() && 2 * fixed > MEMORY {
             check(least, || "a single spectrum".into())?;
@@ -130,7 +131,7 @@ impl<R: Real> CpuPopulation<R> {
         let block = |(k, buffer): (usize, &Buffer)| Block::of_buffer(buffer, is_packed(k), capacity);
         let blocks = recording.buffers.iter().enumerate().map(block).collect::<Option<Vec<Block<R>>>>()?;
         let tile_members = Tile::<R>::members(&recording);
-        let tiles = tile::elements(&recording, tile_members).checked_mul(rayon::current_num_threads())?;
+        let tiles = tile::elements(&recording, tile_members).checked_mul(threads::count())?;
         room::<R>(tiles).map(|_| CpuPopulation {
             method,
             capacity,
@@ -186,18 +187,20 @@ impl<R: Real> CpuPopulation<R> {
         match self.method {
             Method::LevenbergMarquardt(settings) => {
                 // few are shared out, too: a fit has the same bits in any tile
-                let fair = active.len().div_ceil(rayon::current_num_threads()).max(1);
+                let fair = active.len().div_ceil(threads::count()).max(1);
                 let tile = self.tile_members.min(fair);
-                active.par_chunks_mut(tile).for_each(|members| self.step(members, &settings));
+                let step = |members: &mut [Member]| self.step(members, &settings);
+                threads::in_pool(|| active.par_chunks_mut(tile).for_each(step));
                 let begin = self.begin();
                 halve::halve(&mut members, self.active.all, &self.ring);
                 self.moved(0, begin);
             }
             Method::NelderMead(settings) => {
                 // of each simplex one member is evaluated at a time
-                let fair = (active.len() / LANES).div_ceil(rayon::current_num_threads()).max(1);
+                let fair = (active.len() / LANES).div_ceil(threads::count()).max(1);
                 let some = LANES * self.tile_members.min(fair);
-                active.par_chunks_mut(some).for_each(|members| self.move_simplices(members, &settings));
+                let step = |members: &mut [Member]| self.move_simplices(members, &settings);
+                threads::in_pool(|| active.par_chunks_mut(some).for_each(step));
             }
         }
         let (begin, before) = (self.begin(), self.active.all);
@@ -215,7 +218,8 @@ impl<R: Real> CpuPopulation<R> {
         let mut in_order: Vec<&mut Member> = members[..self.active.all].iter_mut().collect();
         in_order.sort_by_key(|member| member.slot);
         let inputs = &self.inputs;
-        let seen: Vec<Vec<Vec<f64>>> = in_order.par_chunks_mut(1).map(|one| rows_of(inputs, buffers, one)).collect();
+        let rows = |one: &mut [&mut Member]| rows_of(inputs, buffers, one);
+        let seen: Vec<Vec<Vec<f64>>> = threads::in_pool(|| in_order.par_chunks_mut(1).map(rows).collect());
         self.members = members;
         (0..buffers.len()).map(|b| seen.iter().flat_map(|member| member[b].iter().copied()).collect()).collect()
     }
@@ -301,7 +305,7 @@ impl<R: Real> Population for CpuPopulation<R> {
     }
 
     fn measure(&mut self, meter: Arc<Meter>) {
-        let clock = Clock::Threads(rayon::current_num_threads());
+        let clock = Clock::Threads(threads::count());
         let recording = &self.inputs.recording;
         let kernels = (0..recording.stages.len()).map(|k| recording.cost_of_kernel(k..k + 1)).collect();
         self.gauge = Some(Gauge::new(meter, kernels, recording.parameters.len(), size_of::<R>(), clock));

@@ -93,7 +93,7 @@ fn check(axes: &[SplineAxis], values: &[f64]) -> Result<()> {
     if values.len() != wanted {
         let counts: Vec<String> = axes.iter().map(|axis| axis.count.to_string()).collect();
         let message = format!("{} numbers, not the {} = {wanted} of the axes", values.len(), counts.join(" × "));
-        return Err(Error::ShapeMismatch { what: "values".into(), message });
+        return Err(Error::mismatch("values", message).naming("values"));
     }
     match values.iter().position(|value| !value.is_finite()) {
         Some(k) => wrong(format!("value {k} is {}", values[k])),

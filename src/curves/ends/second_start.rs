@@ -11,6 +11,7 @@ use crate::curves::watch::Watch;
 use crate::curves::{CurveRun, CurveSolver};
 use crate::error::Result;
 use crate::solver::Status;
+use crate::threads;
 
 /// Maximum number of times that a fit begins again, each time with the solver's budget of rounds.
 const MOST: usize = 3;
@@ -44,7 +45,8 @@ impl CurveRun {
                 return Ok(());
             }
             // 1. Look for lower points beside the ends.
-            let searches: Vec<Search> = open.par_iter().map(|&k| self.search_beside(&curves[k], &fits[k])).collect();
+            let search = |&k: &usize| self.search_beside(&curves[k], &fits[k]);
+            let searches: Vec<Search> = threads::in_pool(|| open.par_iter().map(search).collect());
             let (mut places, mut again) = (Vec::new(), Vec::new());
             for (k, search) in open.drain(..).zip(searches) {
                 fits[k].evaluations += search.evaluations;
@@ -57,7 +59,7 @@ impl CurveRun {
             // 2. Fit from there.
             let outcomes = passes.solve(&again, watch)?;
             let finish = |(curve, outcome)| self.finish(curve, outcome);
-            let found: Vec<CurveFit> = again.par_iter().zip(&outcomes).map(finish).collect();
+            let found: Vec<CurveFit> = threads::in_pool(|| again.par_iter().zip(&outcomes).map(finish).collect());
             for (k, later) in places.into_iter().zip(found) {
                 if self.replace(&curves[k], &mut fits[k], later) && is_open(&fits[k]) {
                     open.push(k);

@@ -119,7 +119,7 @@ impl<'a> Curves<'a> {
     /// Returns the numbers of curves and of points, if the lengths of all arrays fit each other and the
     /// numbers of `predictors` and `parameters`.
     pub(crate) fn shape(&self, predictors: &[String], parameters: &[String]) -> Result<(usize, usize)> {
-        let wrong = |what: &str, message: String| Err(Error::ShapeMismatch { what: what.into(), message });
+        let wrong = |what: &str, message: String| Err(Error::mismatch(what, message).naming(what));
         let starts = self.starts.len();
         if !starts.is_multiple_of(parameters.len()) {
             return wrong("starts", format!("{starts} numbers, no multiple of {}", named(parameters, "parameter")));
@@ -156,11 +156,11 @@ impl<'a> Curves<'a> {
         }
     }
 
-    /// Returns [`Error::Usage`] if there are sigmas and the estimator is Poisson's, for which they have no meaning.
+    /// Returns [`Error::InvalidArgument`] if there are sigmas and the estimator is Poisson's, for which they have no meaning.
     pub(crate) fn check_estimator(&self, estimator: Estimator) -> Result<()> {
         let message = "sigma: it has no meaning for counts (Poisson): leave it out, and mask what must not count";
         let meaningless = estimator.takes_counts() && self.sigma.is_some();
-        if meaningless { Err(Error::Usage(message.into())) } else { Ok(()) }
+        if meaningless { Err(Error::invalid("sigma", message)) } else { Ok(()) }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::curves::{CurveFit, CurveRun};
 use crate::error::Result;
 use crate::flag::Flags;
 use crate::solver::{Outcome, Status};
+use crate::threads;
 
 /// Number of fits that are fitted again together.
 const REST: usize = 4096;
@@ -193,9 +194,12 @@ impl CurveRun {
         match self.route(points) {
             CurveRoute::Lanes(small) | CurveRoute::SmallOnGpu(small) => {
                 Passage::new(self, curves, points, small, false).run(columns, watch)?;
-                self.add_covariances(curves, points, columns, watch);
-                let unusual = columns.unusual();
-                self.add_messages(curves, points, columns, &unusual);
+                let unusual = threads::in_pool(|| {
+                    self.add_covariances(curves, points, columns, watch);
+                    let unusual = columns.unusual();
+                    self.add_messages(curves, points, columns, &unusual);
+                    unusual
+                });
                 self.fit_rest(curves, points, columns, unusual, watch)
             }
             CurveRoute::Population => {

@@ -1,6 +1,7 @@
 //! Confidence intervals from the profile likelihood: a parameter is held at trial values, the others are fitted again,
 //! and the rise of χ² says how probable it is that the truth lies nearer.
 
+use crate::control::Control;
 use crate::curves::input::data::{Bounds, Curves};
 use crate::curves::results::search::Search;
 use crate::curves::watch::Watch;
@@ -52,13 +53,14 @@ impl CurveRun {
         fits: &[CurveFit],
         parameters: &[&str],
         sigmas: &[f64],
+        control: &Control,
     ) -> Result<Vec<Vec<Interval>>> {
         // 1. Check what is asked for.
         let names = self.model.parameters();
         let (total, _) = curves.shape(self.model.predictors(), names)?;
         if fits.len() != total || fits.iter().any(|fit| fit.parameters.len() != names.len()) {
             let message = format!("{} fits for {total} curves of {} parameters", fits.len(), names.len());
-            return Err(Error::ShapeMismatch { what: "fits".into(), message });
+            return Err(Error::mismatch("fits", message).naming("fits"));
         }
         let requests = self.interval_requests(parameters, sigmas)?;
         // 2. Fill in the intervals of parameters that are held. The others wait for their ends.
@@ -75,9 +77,10 @@ impl CurveRun {
         }
         // 3. Search for the ends.
         let mut searches = self.searches(curves, fits, &requests);
+        let watch = Watch::new(Some(control), searches.len());
         for some in searches.chunks_mut(TOGETHER) {
             let mut some: Vec<&mut Search> = some.iter_mut().map(|end| &mut end.search).collect();
-            self.close_brackets(curves, fits, &mut some)?;
+            self.close_brackets(curves, fits, &mut some, &watch)?;
         }
         for EndSearch { request, is_upper, search } in searches {
             let interval = &mut intervals[search.curve][request];
@@ -92,7 +95,8 @@ impl CurveRun {
         let names = self.model.parameters();
         let sigmas = if sigmas.is_empty() { &[1.0, 2.0, 3.0] } else { sigmas };
         if let Some(sigma) = sigmas.iter().find(|s| !(**s > 0.0 && **s <= 30.0)) {
-            return Err(Error::Usage(format!("a confidence interval of sigma {sigma}: it must lie between 0 and 30")));
+            let message = format!("a confidence interval of sigma {sigma}: it must lie between 0 and 30");
+            return Err(Error::invalid("sigmas", message));
         }
         let chosen: Vec<usize> = match parameters {
             [] => (0..names.len()).filter(|&p| !self.held[p] && self.untied(&names[p]).is_ok()).collect(),
@@ -142,11 +146,17 @@ impl CurveRun {
     }
 
     /// Refits curves, with the searched parameter held at each search's next value, until all searches have found their
-    /// limits.
-    fn close_brackets(&self, curves: &Curves, fits: &[CurveFit], searches: &mut [&mut Search]) -> Result<()> {
+    /// limits, or the run is stopped.
+    fn close_brackets(
+        &self,
+        curves: &Curves,
+        fits: &[CurveFit],
+        searches: &mut [&mut Search],
+        watch: &Watch,
+    ) -> Result<()> {
         loop {
             let mut open: Vec<&mut &mut Search> = searches.iter_mut().filter(|s| s.limit.is_none()).collect();
-            if open.is_empty() {
+            if open.is_empty() || watch.is_stopped() {
                 return Ok(());
             }
             let (mut starts, mut lowest, mut highest) = (Vec::new(), Vec::new(), Vec::new());
@@ -168,11 +178,16 @@ impl CurveRun {
             }
             let members: Vec<usize> = open.iter().map(|search| search.curve).collect();
             let picked = curves.pick(&members, fits.len(), starts).bounds(lowest, highest);
-            let probed = self.fit(&picked, &Watch::new(None, members.len()))?;
+            let probed = self.fit(&picked, &watch.of_part())?;
+            if watch.is_stopped() {
+                // Probes that were interrupted say nothing.
+                return Ok(());
+            }
             for (search, fit) in open.iter_mut().zip(probed) {
                 let rise = self.cost(&fit) - self.cost(&fits[search.curve]);
                 search.take_probe(rise, &fit.parameters);
             }
+            watch.add(open.iter().filter(|search| search.limit.is_some()).count());
         }
     }
 

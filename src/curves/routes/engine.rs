@@ -16,6 +16,7 @@ use crate::curves::watch::Watch;
 use crate::device::Device;
 use crate::error::Result;
 use crate::solver::{Outcome, Status};
+use crate::threads;
 
 impl CurveRun {
     /// Fits all curves and returns one result per curve, with another attempt if the device fails.
@@ -52,7 +53,8 @@ impl CurveRun {
         Passage::new(self, curves, points, small, true).run(&mut ends, watch)?;
         let settings = self.settings();
         let finish = |k| self.finish_in_lane(curves.curve(k, points, &settings), ends.outcome(k), watch);
-        let (mut fits, left): (Vec<CurveFit>, Vec<Option<Curve>>) = (0..total).into_par_iter().map(finish).unzip();
+        let (mut fits, left): (Vec<CurveFit>, Vec<Option<Curve>>) =
+            threads::in_pool(|| (0..total).into_par_iter().map(finish).unzip());
         let left = left.into_iter().flatten().collect();
         self.fall_back(curves.grid, points, left, watch, &mut |index, fit| fits[index] = fit)?;
         Ok(fits)
@@ -90,7 +92,8 @@ impl CurveRun {
     fn fit_in_populations(&self, curves: &Curves, total: usize, points: usize, watch: &Watch) -> Result<Vec<CurveFit>> {
         let mut fits = vec![CurveFit::blank(self.held.len()); total];
         let settings = self.settings();
-        let checked: Vec<_> = (0..total).into_par_iter().map(|k| curves.curve(k, points, &settings)).collect();
+        let check = |k| curves.curve(k, points, &settings);
+        let checked: Vec<_> = threads::in_pool(|| (0..total).into_par_iter().map(check).collect());
         let mut ready = Vec::with_capacity(total);
         for (curve, fit) in checked.into_iter().zip(&mut fits) {
             match curve {
@@ -143,7 +146,7 @@ impl CurveRun {
             ready.iter().for_each(|curve| done(curve.index, self.not_begun(curve)));
             return Ok(Vec::new());
         }
-        ready.par_iter_mut().for_each(|curve| self.measure(curve));
+        threads::in_pool(|| ready.par_iter_mut().for_each(|curve| self.measure(curve)));
         let in_range = |curve: &Curve| !self.device.inner.runs_wgsl() || begin::suits_f32(curve);
         let (ready, mut left): (Vec<Curve>, Vec<Curve>) = ready.into_iter().partition(in_range);
         // the host fits what f32 does not bring to a good end, and refines the others
@@ -180,8 +183,8 @@ impl CurveRun {
                 continue;
             }
             let outcomes = passes.solve(some, watch)?;
-            let mut fits: Vec<CurveFit> =
-                some.par_iter().zip(&outcomes).map(|(curve, outcome)| self.finish(curve, outcome)).collect();
+            let finish = |(curve, outcome)| self.finish(curve, outcome);
+            let mut fits: Vec<CurveFit> = threads::in_pool(|| some.par_iter().zip(&outcomes).map(finish).collect());
             self.begin_again(&mut passes, some, &mut fits, watch)?;
             for ((curve, fit), failed) in some.iter().zip(fits).zip(failed) {
                 // f64 may find a minimum where f32 does not

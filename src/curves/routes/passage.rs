@@ -27,6 +27,7 @@ use crate::solver::small::{
     AddUp, GaussianPrior, SmallBatch, SmallColumns, SmallFitter, SmallModel, SmallProblem, WAITING,
 };
 use crate::solver::{Device as _, LevenbergMarquardt, Status};
+use crate::threads;
 
 /// Number of fits that go to a GPU together.
 const CHUNK: usize = 1 << 16;
@@ -176,7 +177,7 @@ impl<'a> Passage<'a> {
         if here {
             let (parts, pool) = (parts.collect::<Vec<_>>(), Mutex::new(Vec::new()));
             let known = || pool.lock().unwrap_or_else(PoisonError::into_inner);
-            return parts.into_par_iter().try_for_each(|(first, some)| {
+            let fit = |(first, some)| {
                 if watch.is_stopped() {
                     self.leave_at_starts(first, some);
                     return Ok(());
@@ -186,7 +187,8 @@ impl<'a> Passage<'a> {
                 self.fit_part(first, &mut precisions, some, watch)?;
                 known().push(precisions);
                 Ok(())
-            });
+            };
+            return threads::in_pool(|| parts.into_par_iter().try_for_each(fit));
         }
         let mut precisions = self.precisions(capacity)?;
         for (first, some) in parts {
@@ -231,7 +233,7 @@ impl<'a> Passage<'a> {
         let y = curves.y.part(first * points..last * points, &mut widened.y);
         let starts = curves.starts_of(first..last, p, &mut widened.starts);
         let sizes = sizes(y, points);
-        let prepared = self.prepare(first..last, &sizes, starts);
+        let prepared = threads::in_pool(|| self.prepare(first..last, &sizes, starts));
         let bounds = bounds(self.fitter, curves, first..last, starts);
         let batch = SmallBatch {
             x: match curves.grid {
@@ -247,17 +249,17 @@ impl<'a> Passage<'a> {
             bounds: bounds.as_ref().map(|(lower, upper)| (&lower[..], &upper[..])),
         };
         // 2. Fit in f32, if there is such a precision, and then in f64.
-        self.begin(&batch, &sizes, columns);
+        threads::in_pool(|| self.begin(&batch, &sizes, columns));
         if let Some(single) = single {
             single.fit(&batch, columns)?;
             self.spot_check(first, single.together(), columns)?;
-            resume(&batch, p, columns);
+            threads::in_pool(|| resume(&batch, p, columns));
         }
         if let Some(double) = double {
             double.fit(&batch, columns)?;
         }
         // 3. Compute errors, statuses and flags.
-        self.finish(first, &batch, &sizes, columns);
+        threads::in_pool(|| self.finish(first, &batch, &sizes, columns));
         put_ends(&mut rows, &codes, &rounds);
         self.set_flags(&batch, &mut rows);
         // the others are fitted again, one by one

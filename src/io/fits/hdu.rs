@@ -331,7 +331,7 @@ impl Fits {
 
     /// Makes a shape error with this message that names the file and the HDU.
     pub fn mismatch(&self, index: usize, message: impl std::fmt::Display) -> Error {
-        Error::ShapeMismatch { what: self.what(index), message: message.to_string() }
+        Error::mismatch(self.what(index), message.to_string())
     }
 
     /// Fails unless an HDU is an image of exactly this shape.

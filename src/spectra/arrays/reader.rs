@@ -52,10 +52,12 @@ impl<R> ArraysReader<R> {
         let (length, name) = arms.first().map(|arm| (arm.length, arm.name.clone())).unwrap_or_default();
         if let Some(arm) = arms.iter().find(|arm| arm.length != length) {
             let message = format!("{} spectra in arm `{}`, {length} in `{name}`", arm.length, arm.name);
-            return Err(match &place {
-                Place::File(_) => Error::mismatch(place.file(), message),
-                Place::Memory => Error::mismatch(names::array(&arm.name, "flux"), message),
-            });
+            let flux = names::array(&arm.name, "flux");
+            let what = match &place {
+                Place::File(_) => place.file(),
+                Place::Memory => flux.clone(),
+            };
+            return Err(Error::mismatch(what, message).naming(flux));
         }
         let ids = ids(&mut source, length)?;
         let columns = Columns::open(&mut source, length, &known)?;

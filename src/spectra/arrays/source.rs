@@ -161,10 +161,11 @@ pub enum Place {
 impl Place {
     /// Returns an error for the shape of an array, of which `said` says what is wrong ("has the shape …").
     pub fn shape_fault(&self, key: &str, said: impl std::fmt::Display) -> Error {
-        match self {
+        let fault = match self {
             Place::File(path) => Error::mismatch(path.display().to_string(), format!("{key} {said}")),
             Place::Memory => Error::mismatch(key, format!("it {said}")),
-        }
+        };
+        fault.naming(key)
     }
 
     /// Returns an error for arrays of which `message` says what is wrong.

@@ -74,7 +74,9 @@ pub(super) fn explain(error: Error, format: &Format) -> Error {
     let add = |message: String| format!("{message}; the file was taken for {}; {WAY_OUT}", format.name);
     match error {
         Error::Format { path, offset, message } => Error::Format { path, offset, message: add(message) },
-        Error::ShapeMismatch { what, message } => Error::ShapeMismatch { what, message: add(message) },
+        Error::ShapeMismatch { what, argument, message } => {
+            Error::ShapeMismatch { what, argument, message: add(message) }
+        }
         Error::BadWavelength { what, index, message } => Error::BadWavelength { what, index, message: add(message) },
         other => other,
     }

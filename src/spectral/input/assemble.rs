@@ -15,6 +15,7 @@ use crate::solver::Batch;
 use crate::spectra::{ArmSpectra, Resolution, Spectra, Wavelength};
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum, Starts, samplings};
 use crate::suggest::nearest;
+use crate::threads;
 
 /// Number of pixels that stand in for an arm which a file lacks.
 const ABSENT: usize = 32;
@@ -102,7 +103,7 @@ fn refuse_misspelt(model: &SpectralModel, spectra: &Spectra) -> Result<()> {
                 "it has no arm \"{name}\", but an arm \"{near}\" that the model does not use; rename one of them, or \
                  leave arm \"{name}\" out of the model"
             );
-            return Err(Error::ShapeMismatch { what: spectra.file.to_string(), message });
+            return Err(Error::mismatch(spectra.file.to_string(), message).naming("arms"));
         }
     }
     Ok(())
@@ -117,7 +118,7 @@ fn none_matches(model: &SpectralModel, spectra: &Spectra) -> Error {
     };
     let name = model.arms.first().map_or("", |arm| &arm.name);
     let message = format!("no arrays for arm \"{name}\" ({name}_flux, ...); {there}");
-    Error::ShapeMismatch { what: spectra.file.to_string(), message }
+    Error::mismatch(spectra.file.to_string(), message).naming("arms")
 }
 
 /// Returns an arm's arrays as they are, or an error if the model asks for the file's resolution matrices and there are
@@ -126,7 +127,7 @@ fn with_resolution<'s>(arm: &ModelArm, data: &'s ArmSpectra<'s>, spectra: &Spect
     if arm.line_spread == LineSpread::File && data.resolution.is_none() {
         let name = if data.name.is_empty() { &arm.name } else { &data.name };
         let message = format!("arm \"{name}\": line_spread = \"file\", but its spectra carry no resolution matrix");
-        return Err(Error::ShapeMismatch { what: spectra.file.to_string(), message });
+        return Err(Error::mismatch(spectra.file.to_string(), message).naming("resolution"));
     }
     Ok(Cow::Borrowed(data))
 }
@@ -206,7 +207,8 @@ pub fn prepare_all(
     grids: &[Grids],
     count: usize,
 ) -> Vec<std::result::Result<Prepared, Fault>> {
-    (0..count).into_par_iter().map(|place| prepare_one(model, arms, grids, place, None)).collect()
+    let prepare = |place| prepare_one(model, arms, grids, place, None);
+    threads::in_pool(|| (0..count).into_par_iter().map(prepare).collect())
 }
 
 /// Returns the solver's input for prepared spectra: the arrays of all spectra, with their starts, bounds and priors.
@@ -214,7 +216,7 @@ pub fn assemble(objective: &SpectralObjective, spectra: ReadySpectra, starts: &[
     let ReadySpectra { model, grids, spectra: ready, .. } = spectra;
     let mut batch = Batch { spectra: ready.len(), ..Batch::default() };
     for a in 0..objective.arms.len().min(grids.len()) {
-        add_arm(&mut batch, objective, spectra, a);
+        threads::in_pool(|| add_arm(&mut batch, objective, spectra, a));
     }
     if let Some(weights) = objective.hull_weights {
         let mut all = Vec::new();

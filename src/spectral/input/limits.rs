@@ -88,7 +88,7 @@ fn find<'s>(spectra: &'s Spectra, name: &Option<String>) -> Result<Option<&'s Co
     let Some(name) = name else { return Ok(None) };
     let found = spectra.column(name).filter(|c| spectra.is_empty() || c.values.number(0).is_some());
     let message = || format!("no column `{name}` of numbers, which the model asks for");
-    found.map(Some).ok_or_else(|| Error::ShapeMismatch { what: spectra.file.to_string(), message: message() })
+    found.map(Some).ok_or_else(|| Error::mismatch(spectra.file.to_string(), message()).naming(name))
 }
 
 /// Returns whether a column's value in a row is NaN; false without a column.

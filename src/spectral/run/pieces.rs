@@ -20,6 +20,7 @@ use crate::spectral::input::layout::{diagonals, layout};
 use crate::spectral::input::limits::Tables;
 use crate::spectral::input::negative_flux::has_negative_flux;
 use crate::spectral::input::ready::samplings;
+use crate::threads;
 
 /// Number of samplings per arm that are kept for the next batch.
 const KEPT: usize = 4;
@@ -47,8 +48,8 @@ impl Run<'_> {
         let arms = files.iter().map(|spectra| matched(model, spectra)).collect::<Result<Vec<_>>>()?;
         let grids = self.all_grids(&arms, files)?;
         let inputs = files.par_iter().zip(arms).zip(grids);
-        let made: Vec<Result<Piece>> =
-            inputs.map(|((spectra, arms), grids)| Piece::new(model, spectra, arms, grids)).collect();
+        let make = |((spectra, arms), grids): ((&&'s Spectra, _), _)| Piece::new(model, spectra, arms, grids);
+        let made: Vec<Result<Piece>> = threads::in_pool(|| inputs.map(make).collect());
         made.into_iter().collect()
     }
 
@@ -60,9 +61,9 @@ impl Run<'_> {
         for a in 0..model.arms.len() {
             let data: Vec<&ArmSpectra> = arms.iter().map(|arms| &*arms[a]).collect();
             let known = std::mem::take(&mut self.shared[a]);
-            let mut shared = with_samplings(known, model, a, &data, files)?;
+            let mut shared = threads::in_pool(|| with_samplings(known, model, a, &data, files))?;
             for (data, all) in data.iter().zip(&mut all) {
-                all.push(samplings_of(model, &model.arms[a], data, &shared));
+                all.push(threads::in_pool(|| samplings_of(model, &model.arms[a], data, &shared)));
             }
             // the latest samplings are at the end
             self.shared[a] = shared.split_off(shared.len().saturating_sub(KEPT));
@@ -79,14 +80,15 @@ impl Run<'_> {
     ) -> Result<Vec<SpectrumResult<Started>>> {
         let (fitter, tally) = (self.fitter, self.tally);
         if let Some(user) = user {
-            return Ok(pieces.par_iter_mut().flat_map_iter(|piece| piece.given_starts(&fitter.model, user)).collect());
+            let starts = |piece: &mut Piece| piece.given_starts(&fitter.model, user);
+            return Ok(threads::in_pool(|| pieces.par_iter_mut().flat_map_iter(starts).collect()));
         }
         let is_needed = pieces.iter().any(|piece| piece.prepared.iter().any(|p| p.is_ok()));
         // One thread makes the first guess before the others use it.
         let guess = is_needed.then(|| fitter.first_guess()).transpose()?;
         let is_cancelled = || tally.is_some_and(|tally| tally.cancel().load(Ordering::Relaxed));
         let starts = |piece: &mut Piece| piece.guessed_starts(fitter, guess, &is_cancelled);
-        Ok(pieces.par_iter_mut().flat_map_iter(starts).collect())
+        Ok(threads::in_pool(|| pieces.par_iter_mut().flat_map_iter(starts).collect()))
     }
 }
 

@@ -16,6 +16,7 @@ use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum, Starts
 use crate::spectral::misfit::Misfit;
 use crate::spectral::search::again::MoreStarts;
 use crate::spectral::search::solve::{Passes, winner};
+use crate::threads;
 
 /// χ²/dof above which a spectrum has more starts. Surveys whose errors are two or three times too small stay below.
 const LARGE: f64 = 20.0;
@@ -45,7 +46,7 @@ impl Passes {
             let all = if is_cancelled { ready.starts() } else { more_starts(guess, spectra, ready) };
             all.chunks(TOGETHER).map(|starts| MoreStarts { spectrum, starts: starts.to_vec() }).collect::<Vec<_>>()
         });
-        let more: Vec<MoreStarts> = more.flatten_iter().collect();
+        let more: Vec<MoreStarts> = threads::in_pool(|| more.flatten_iter().collect());
         self.fit_again(spectra, found, more, monitor)
     }
 }

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::first_guess::FirstGuess;
 use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
 use crate::recording::Precision;
+use crate::threads;
 
 /// Shared data of one model.
 #[derive(Default)]
@@ -34,7 +35,7 @@ impl Shared {
         if let Some(made) = self.guess.get() {
             return Ok(made);
         }
-        let made = model.kept.get_or_make(seed, || FirstGuess::new(model, seed))?;
+        let made = model.kept.get_or_make(seed, || threads::in_pool(|| FirstGuess::new(model, seed)))?;
         Ok(self.guess.get_or_init(|| made))
     }
 

@@ -1,7 +1,7 @@
 //! Fits of spectra in memory: the workers of all devices take a batch each, until none is left.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{OnceLock, mpsc};
 use std::{panic, thread};
 
 use crate::control::Control;
@@ -11,16 +11,32 @@ use crate::spectral::SpectralFitter;
 use crate::spectral::results::row::FitRow;
 use crate::spectral::run::Run;
 use crate::spectral::stream::workers::{Tally, Workers};
+use crate::threads;
 
 /// Fits spectra in memory and returns their rows in order. `user_starts` (spectra, parameters) in physical units
 /// replace the first guess. Of several errors that of the first batch is returned.
 ///
 /// A caller in a rayon pool of its own keeps to that pool, and to the first device: the thread itself is then the only
 /// worker, and fits all spectra as one batch, because nothing would run beside the slowest fits of a smaller one.
-pub fn fit(fitter: &SpectralFitter, spectra: &Spectra, user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
-    let control = Control::default();
-    let tally = Tally::new(&control, spectra.len() as u64);
-    let workers = Workers::new(fitter, &control);
+pub fn fit(
+    fitter: &SpectralFitter,
+    spectra: &Spectra,
+    user_starts: Option<&[f64]>,
+    control: &Control,
+) -> Result<Vec<FitRow>> {
+    control.scope(|| fit_here(fitter, spectra, user_starts, control))?
+}
+
+/// Fits spectra with workers that compute in the current pool of this thread.
+fn fit_here(
+    fitter: &SpectralFitter,
+    spectra: &Spectra,
+    user_starts: Option<&[f64]>,
+    control: &Control,
+) -> Result<Vec<FitRow>> {
+    let tally = &Tally::new(control, spectra.len() as u64);
+    let workers = Workers::new(fitter, control);
+    let begin_of_run = workers.begin;
     let is_alone = rayon::current_thread_index().is_some();
     let batch = if is_alone { spectra.len().max(1) } else { workers.batch() };
     let parameters = fitter.model.parameters.len();
@@ -45,13 +61,26 @@ pub fn fit(fitter: &SpectralFitter, spectra: &Spectra, user_starts: Option<&[f64
     };
     let workers = workers.at_most(begins.len());
     // Each device gets its first worker before any gets its second.
-    let mut runs: Vec<(usize, Run)> = workers.runs(&tally)?.into_iter().enumerate().collect();
+    let mut runs: Vec<(usize, Run)> = workers.runs(tally)?.into_iter().enumerate().collect();
     runs.sort_by_key(|(number, _)| number % workers.sharing);
     runs.truncate(begins.len());
     let mut runs = runs.into_iter().map(|(_, run)| run);
     let own = runs.next();
+    let (end, ended) = mpsc::channel();
     thread::scope(|scope| {
-        let others: Vec<_> = runs.map(|run| scope.spawn(|| work(run))).collect();
+        if control.timeout.is_some() {
+            scope.spawn(move || tally.watch(begin_of_run, &ended));
+        }
+        // The thread that watches ends with the last worker.
+        let _end = end;
+        let pool = threads::current();
+        let work = &work;
+        let others: Vec<_> = runs
+            .map(|run| {
+                let pool = pool.clone();
+                scope.spawn(move || threads::with_pool(pool, || work(run)))
+            })
+            .collect();
         own.into_iter().for_each(work);
         for other in others {
             other.join().unwrap_or_else(|panic| panic::resume_unwind(panic));

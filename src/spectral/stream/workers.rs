@@ -32,6 +32,7 @@ use crate::spectral::run::Run;
 use crate::spectral::stream::profile::{Counted, Measured};
 use crate::spectral::stream::stages::{Stage, Stages};
 use crate::spectral::{DeviceRows, Journal, Sink, SpectralFitter, Summary};
+use crate::threads;
 use ends::{Ends, Job, Maker, Piece};
 use intake::{Event, Intake};
 
@@ -82,7 +83,7 @@ impl<'a> Tally<'a> {
 
     /// Waits until the run has ended; sets the flag that stops it if it is cancelled, or has taken too long since
     /// `begin`.
-    fn watch(&self, begin: Instant, ended: &Receiver<()>) {
+    pub fn watch(&self, begin: Instant, ended: &Receiver<()>) {
         while !self.control.is_stopped(begin) {
             if ended.recv_timeout(WATCH) != Err(RecvTimeoutError::Timeout) {
                 return;
@@ -98,7 +99,7 @@ pub struct Workers<'a> {
     devices: Vec<Arc<dyn Device>>,
     /// Number of workers per device.
     pub sharing: usize,
-    begin: Instant,
+    pub begin: Instant,
     /// Present if the user asks for a profile.
     measured: Option<Measured>,
 }
@@ -186,6 +187,20 @@ pub fn stream(
     control: &Control,
     journal: Option<&mut Journal>,
 ) -> Result<Summary> {
+    control.scope(|| {
+        let pool = threads::pool_to_wait_for()?;
+        threads::with_pool(pool, || stream_here(fitter, source, sink, control, journal))
+    })?
+}
+
+/// Runs a stream whose workers compute in the current pool of this thread.
+fn stream_here(
+    fitter: &SpectralFitter,
+    source: &mut dyn SpectraReader,
+    sink: &mut dyn Sink,
+    control: &Control,
+    journal: Option<&mut Journal>,
+) -> Result<Summary> {
     // 1. Set up the workers, the reader and the writer. They read one job more than the workers can fit at once.
     let tally = &Tally::new(control, source.len());
     let workers = Workers::new(fitter, control);
@@ -204,18 +219,22 @@ pub fn stream(
     let (events, written) = mpsc::channel();
     let (permits, permitted) = mpsc::channel();
     let (end, ended) = mpsc::channel();
-    let (result, threads) = thread::scope(|scope| {
+    let (result, stages) = thread::scope(|scope| {
         // 2. Start the threads.
         if control.timeout.is_some() {
             scope.spawn(move || tally.watch(begin, &ended));
         }
-        let mut threads = Vec::new();
+        let mut spawned = Vec::new();
         for (number, run) in runs.into_iter().enumerate() {
             let makers = [number / workers.sharing, workers.devices.len()];
             let (waiting, events) = (&waiting, events.clone());
-            threads.push(scope.spawn(move || work(run, makers, waiting, &events, keeps_rows)));
+            let pool = threads::current();
+            let work = move || work(run, makers, waiting, &events, keeps_rows);
+            spawned.push(scope.spawn(move || threads::with_pool(pool, work)));
         }
-        threads.insert(0, scope.spawn(move || read(intake, &permitted, &events)));
+        let pool = threads::current();
+        let read = move || read(intake, &permitted, &events);
+        spawned.insert(0, scope.spawn(move || threads::with_pool(pool, read)));
         // 3. Write the rows. After an error the jobs that still wait are dropped.
         let result = writer.run(jobs, &written, permits, most);
         if result.is_err() {
@@ -223,14 +242,14 @@ pub fn stream(
             while waiting.try_recv().is_ok() {}
         }
         // 4. Wait for the threads.
-        let mut stages = Vec::with_capacity(threads.len());
-        for thread in threads {
+        let mut stages = Vec::with_capacity(spawned.len());
+        for thread in spawned {
             stages.push(thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic)));
         }
         drop(end);
         (result, stages)
     });
-    result.map(|()| workers.summary(writer, threads))
+    result.map(|()| workers.summary(writer, stages))
 }
 
 /// Reads all batches on the reader's thread and returns its times; a panic is sent to the writer first. The writer

@@ -137,7 +137,7 @@ fn arrays_are_checked() {
     assert!(matches!(arm(2), Err(Error::ShapeMismatch { .. })));
     assert!(Spectra::from_arms(vec![arm(4).unwrap(), arm(4).unwrap()], None).is_err());
     let own = |ids| Spectra::from_arrays(Wavelength::Own(vec![1.0; 4].into()), vec![0.0; 4], vec![0.0; 4], None, ids);
-    assert!(matches!(own(None), Err(Error::Usage(_))));
+    assert!(matches!(own(None), Err(Error::InvalidArgument { .. })));
     assert_eq!(own(Some(Ids::Integer(vec![5, 6]))).unwrap().arms[0].pixels, 2);
     let unsorted = Spectra::from_arrays(vec![2.0, 1.0], vec![0.0; 4], vec![0.0; 4], None, None);
     assert!(matches!(unsorted, Err(Error::BadWavelength { index: 1, .. })));

@@ -35,7 +35,12 @@ pub use summary::{FitFilesSummary, StatusCount};
 /// stays as it was; [`Error::NothingSelected`] if none of the wanted targets is there; [`Error::OutputExists`] and
 /// [`Error::OutputLocked`] for the files that it writes; [`Error::Journal`] if there is another run to resume; and the
 /// errors of model files, of readers, of [`SpectralFitter::fit_journaled`] and of the table's writer.
-pub fn fit_files(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
+pub fn fit_files(files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
+    control.scope(|| fit_here(files, control))?
+}
+
+/// Makes the run in the current pool of threads.
+fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
     let opened = Instant::now();
     // 1. Read model and spectra, and refuse what cannot be fitted or written.
     let targets = files.targets(control.profile)?;

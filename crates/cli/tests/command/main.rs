@@ -4,6 +4,7 @@
 mod check;
 mod checksums;
 mod cli;
+mod devices;
 mod fit_files;
 mod flags;
 mod ids;

@@ -17,6 +17,7 @@ use crate::solver::search::{Begin, Machine, Points, SearchFit, SearchSettings, s
 use crate::solver::simplex::{LANES as TRIALS, Simplex};
 use crate::solver::small::{LaneBlock, LaneGrid, LaneModel, MOST_PARAMETERS, MOST_POINTS};
 use crate::solver::{Outcome, Status};
+use crate::threads;
 
 /// Number of fits that one thread takes at a time.
 const TASK: usize = 256;
@@ -53,8 +54,8 @@ impl LaneSearches {
         curves: &[Curve],
         watch: &Watch,
     ) -> Result<Vec<Outcome>> {
-        let parts = curves.par_chunks(TASK).map(|curves| self.run_task(fitter, objective, curves, watch));
-        let all: Result<Vec<Vec<Outcome>>> = parts.collect();
+        let search = |curves| self.run_task(fitter, objective, curves, watch);
+        let all: Result<Vec<Vec<Outcome>>> = threads::in_pool(|| curves.par_chunks(TASK).map(search).collect());
         Ok(all?.concat())
     }
 

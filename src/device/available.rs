@@ -1,0 +1,198 @@
+//! The devices of this machine as users see them, and which one `auto` takes.
+
+use std::fmt;
+
+use super::{Choice, Device};
+use crate::error::{Error, Result};
+
+/// Kind of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeviceKind {
+    /// The processor, through popfit's own code.
+    Cpu,
+    /// A GPU with memory of its own.
+    Discrete,
+    /// A GPU that shares the processor's memory.
+    Integrated,
+    /// A GPU of a virtual machine.
+    Virtual,
+    /// A graphics driver that computes on the processor (llvmpipe, SwiftShader), which `auto` never chooses.
+    Software,
+    /// A GPU whose driver does not tell.
+    Other,
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            DeviceKind::Cpu => "cpu",
+            DeviceKind::Discrete => "discrete",
+            DeviceKind::Integrated => "integrated",
+            DeviceKind::Virtual => "virtual",
+            DeviceKind::Software => "software",
+            DeviceKind::Other => "other",
+        })
+    }
+}
+
+/// A device of this machine.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeviceDescription {
+    /// Text that selects it where a [`Device`] is parsed, such as `gpu:0`.
+    pub selector: String,
+    /// The name that the driver reports.
+    pub name: String,
+    /// Kind of the device.
+    pub kind: DeviceKind,
+    /// Vulkan, Metal or Dx12; empty for the CPU.
+    pub backend: String,
+    /// Driver and its version; empty for the CPU.
+    pub driver: String,
+    /// Place on the PCI bus, such as `0000:01:00.0`, if the driver tells it.
+    pub pci: Option<String>,
+    /// Bytes of the card's memory, if the system tells them.
+    pub memory: Option<u64>,
+    /// The device is a software adapter, which `auto` never chooses.
+    pub software: bool,
+    /// Maximum sizes of buffers and bindings.
+    pub limits: String,
+    /// Kernels of a GPU: the variants of its matrix product, the stages that share a kernel, and how many simplices
+    /// count as few.
+    pub kernels: String,
+}
+
+/// The devices of this machine.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AvailableDevices {
+    /// The CPU, then the adapters of GPUs.
+    pub devices: Vec<DeviceDescription>,
+    /// Selector of the device that `auto` takes; `None` if it takes none, because the environment is invalid.
+    pub auto: Option<String>,
+    /// Why `auto` takes it, and what it passes over.
+    pub auto_reason: String,
+    /// Reasons why a GPU is missing or is not used, each a sentence that says what to do.
+    pub notes: Vec<String>,
+}
+
+impl AvailableDevices {
+    /// Looks at all devices, and opens the GPU that `auto` takes.
+    pub(super) fn find() -> AvailableDevices {
+        let devices: Vec<DeviceDescription> = std::iter::once(DeviceDescription::of_cpu()).chain(adapters()).collect();
+        let Auto { device, selector, passed_over } = auto();
+        let has_hardware = devices.iter().any(|d| matches!(d.kind, DeviceKind::Discrete | DeviceKind::Integrated));
+        let (auto, auto_reason) = match (device, &passed_over) {
+            (Err(error), _) => (None, error.to_string()),
+            (Ok(_), Some(failure)) => (Some(selector), format!("the GPU that comes first cannot be used: {failure}")),
+            (Ok(_), None) => {
+                let reason = match devices.len() {
+                    1 => "there is no GPU adapter",
+                    _ if has_hardware => "a discrete GPU comes first, then an integrated one, never a software adapter",
+                    _ => "no adapter is a discrete or integrated GPU; others are taken only if they are named (gpu)",
+                };
+                (Some(selector), reason.into())
+            }
+        };
+        let mut notes: Vec<String> = passed_over.map(|failure| failure.to_string()).into_iter().collect();
+        notes.extend(missing_hardware());
+        AvailableDevices { devices, auto, auto_reason, notes }
+    }
+}
+
+impl DeviceDescription {
+    /// Describes the CPU.
+    fn of_cpu() -> DeviceDescription {
+        DeviceDescription {
+            selector: "cpu".into(),
+            name: Device::cpu().name(),
+            kind: DeviceKind::Cpu,
+            backend: String::new(),
+            driver: String::new(),
+            pci: None,
+            memory: None,
+            software: false,
+            limits: String::new(),
+            kernels: String::new(),
+        }
+    }
+
+    /// Turns what is known of a GPU adapter into the description that users see.
+    #[cfg(feature = "gpu")]
+    fn of_adapter(a: crate::gpu::AdapterDescription) -> DeviceDescription {
+        let [buffers, bindings] = [a.max_buffer_size, a.max_binding_size].map(|bytes| bytes >> 20);
+        DeviceDescription {
+            selector: format!("gpu:{}", a.index),
+            kind: match a.device_type.as_str() {
+                "DiscreteGpu" => DeviceKind::Discrete,
+                "IntegratedGpu" => DeviceKind::Integrated,
+                "VirtualGpu" => DeviceKind::Virtual,
+                "Cpu" => DeviceKind::Software,
+                _ => DeviceKind::Other,
+            },
+            backend: a.backend,
+            driver: a.driver,
+            pci: a.pci,
+            memory: a.memory,
+            software: a.software,
+            limits: format!("buffers {buffers} MiB, bindings {bindings} MiB"),
+            kernels: a.kernels,
+            name: a.name,
+        }
+    }
+}
+
+/// What `auto` takes.
+pub(super) struct Auto {
+    pub device: Result<Device>,
+    selector: String,
+    /// The error with which the GPU that comes first refuses to work.
+    passed_over: Option<Error>,
+}
+
+/// Opens the device that `auto` takes: a discrete GPU, else an integrated one, else the CPU.
+#[cfg(feature = "gpu")]
+pub(super) fn auto() -> Auto {
+    let cpu = |passed_over| Auto { device: Ok(Device::cpu()), selector: "cpu".into(), passed_over };
+    let Some(index) = crate::gpu::hardware() else { return cpu(None) };
+    match crate::gpu::GpuDevice::open(index) {
+        Ok(device) => {
+            let device = Ok(Device { choice: Choice::Auto, ..Device::one(device) });
+            Auto { device, selector: format!("gpu:{index}"), passed_over: None }
+        }
+        // An environment variable names no kernel. The CPU would hide this error.
+        Err(error @ Error::Usage(_)) => Auto { device: Err(error), selector: String::new(), passed_over: None },
+        Err(error) => cpu(Some(error)),
+    }
+}
+
+/// Returns the CPU, because this build has no GPU support.
+#[cfg(not(feature = "gpu"))]
+pub(super) fn auto() -> Auto {
+    Auto { device: Ok(Device { choice: Choice::Named, ..Device::cpu() }), selector: "cpu".into(), passed_over: None }
+}
+
+/// Returns a description of every adapter.
+#[cfg(feature = "gpu")]
+fn adapters() -> Vec<DeviceDescription> {
+    crate::gpu::adapters().into_iter().map(DeviceDescription::of_adapter).collect()
+}
+
+/// Returns why no hardware GPU is shown, if there is none.
+#[cfg(feature = "gpu")]
+fn missing_hardware() -> Vec<String> {
+    crate::gpu::missing_hardware()
+}
+
+/// Returns no adapter, because this build has no GPU support.
+#[cfg(not(feature = "gpu"))]
+fn adapters() -> Vec<DeviceDescription> {
+    Vec::new()
+}
+
+/// Returns that this build has no GPU support.
+#[cfg(not(feature = "gpu"))]
+fn missing_hardware() -> Vec<String> {
+    vec!["this build has no GPU support (feature `gpu`)".into()]
+}
