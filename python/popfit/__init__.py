@@ -15,6 +15,7 @@ the import, nothing else.
 
 from __future__ import annotations
 
+import atexit
 import os
 
 from popfit import _popfit
@@ -35,6 +36,8 @@ __citation__: str = f"popfit, version {__version__}: population fits of spectra 
 if hasattr(os, "register_at_fork"):
     # Threads and devices do not survive a fork: a child of a process that has fitted is refused, and does not hang.
     os.register_at_fork(after_in_child=_popfit.after_fork)
+# Drivers of GPUs must be closed on the main thread, before the interpreter ends.
+atexit.register(_popfit.close_devices)
 
 __all__ = [
     "Device",

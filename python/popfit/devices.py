@@ -41,8 +41,8 @@ class Device:
 class Devices(Sequence[Device]):
     """The devices of this machine, as a sequence."""
 
-    #: Selector of the device that ``device="auto"`` takes.
-    auto: str
+    #: Selector of the device that ``device="auto"`` takes; None if the environment asks for one that is not there.
+    auto: str | None
     #: Reason why ``"auto"`` takes it.
     auto_reason: str
     #: Notes on GPUs that are missing, and what to do about it.

@@ -138,11 +138,16 @@ def fit(
         source = paths
     begin = time.perf_counter()
     with progress_function(progress, "spectra") as report:
-        columns, messages, metadata, notes, flags, stopped = _popfit.fit(
+        columns, messages, metadata, notes, array_notes, flags, stopped = _popfit.fit(
             model._model, source, settings, report, timeout, get_threads() if threads is None else threads
         )
+    if held is not None and held._in_air:
+        notes += array_notes[:1]  # that wavelengths were converted, as was asked
+        array_notes = array_notes[1:]
     for note in notes:
         _logger.info(note)
+    for note in array_notes:
+        warnings.warn(note, PopfitWarning, stacklevel=2)
     table = FitTable._of(columns, messages, metadata)
     table._remember(model, held if held is not None else paths, flags, time.perf_counter() - begin)
     _raise_stopped(stopped, table)

@@ -401,7 +401,8 @@ class SpectralModel:
         Returns
         -------
         list of dict
-            ``starts`` (k, P), the best first, their ``chi2`` (k,), and a ``message`` where a spectrum has none.
+            ``starts`` (k, P), the best first, their ``chi2`` and ``objective`` (k,), and a ``message`` where a spectrum
+            has none.
         """
         return self._model.guess(as_spectra(spectra)._source, seed)
 

@@ -180,6 +180,14 @@ class Spectra:
         return arms
 
     @property
+    def _in_air(self) -> bool:
+        """Whether wavelengths of arrays are in air."""
+        if not isinstance(self._source, dict):
+            return False
+        media = (array for name, array in self._source.items() if name.rsplit("_", 1)[-1] == "medium")
+        return any(isinstance(medium, tuple) and "air" in medium[1] for medium in media)
+
+    @property
     def ids(self) -> Array:
         """Identifiers (n,): integers or texts."""
         if not isinstance(self._source, dict):

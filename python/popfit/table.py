@@ -239,7 +239,6 @@ class FitTable:
         path = os.path.join(os.fspath(folder), "index.html")
         _popfit.write_report(
             self._rust_columns(),
-            self.messages,
             self.metadata,
             path,
             overwrite,

@@ -8,7 +8,7 @@ use crate::wait::run_or_raise;
 
 /// Returns the devices of this machine, the one that `auto` takes and why, and notes on those that are missing.
 #[pyfunction]
-pub fn devices(py: Python<'_>) -> PyResult<(Bound<'_, PyList>, String, String, Vec<String>)> {
+pub fn devices(py: Python<'_>) -> PyResult<(Bound<'_, PyList>, Option<String>, String, Vec<String>)> {
     let AvailableDevices { devices, auto, auto_reason, notes, .. } = run_or_raise(py, |_| Ok(Device::available()))?;
     let list = PyList::empty(py);
     for device in devices {
@@ -26,4 +26,10 @@ pub fn devices(py: Python<'_>) -> PyResult<(Bound<'_, PyList>, String, String, V
         list.append(entry)?;
     }
     Ok((list, auto, auto_reason, notes))
+}
+
+/// Closes the devices that are kept open; those that a run uses close with it.
+#[pyfunction]
+pub fn close_devices(py: Python<'_>) {
+    py.detach(Device::forget_open);
 }

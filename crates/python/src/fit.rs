@@ -84,7 +84,8 @@ struct Fitted {
     flags: Vec<String>,
 }
 
-/// What Python gets of a fit: columns, messages, metadata, notes, sentences on flags, and what ended it early.
+/// What Python gets of a fit: columns, messages, metadata, notes, notes on arrays, sentences on flags, and what ended it
+/// early.
 type Given<'py> = Bound<'py, PyTuple>;
 
 /// Fits files or arrays into a table.
@@ -102,6 +103,7 @@ pub fn fit<'py>(
     let made = settings.run_over(model, Vec::new(), PathBuf::new()).and_then(|run| run.fitter(Some(&model.file), model.model.clone()));
     let fitter = made.map_err(|error| exception(py, &error))?;
     let selection = settings.selection(model);
+    let mut array_notes = Vec::new();
     let Outcome { result: fitted, stopped } = if let Ok(paths) = source.extract::<Vec<PathBuf>>() {
         run(py, watch, |control| {
             let mut reader = FilesReader::open(&paths, &selection)?;
@@ -117,11 +119,13 @@ pub fn fit<'py>(
         })?
     } else {
         let source = Source::hold(&source)?;
-        let (lent, mut notes) = source.lend(py, model.model.widening())?;
+        let (lent, unread) = source.lend(py, model.model.widening())?;
+        array_notes = unread;
         let spectra = lent.get();
         run(py, watch, |control| {
             fitter.check_spectra([spectra]).map_err(|error| model.file.blame(error))?;
-            notes.extend(fitter.notes(spectra));
+            let mut notes = [fitter.model().assumptions(), fitter.notes(spectra)].concat();
+            notes.extend(fitter.pixel_notes([spectra]));
             let table = fitter.fit_with(spectra, control)?;
             Ok(Fitted::new(&fitter, model, table, notes))
         })?
@@ -129,7 +133,7 @@ pub fn fit<'py>(
     let Fitted { table, metadata, notes, flags } = fitted;
     let messages = table.messages().to_vec();
     let metadata = give_metadata(py, &metadata, &table)?;
-    (give_columns(py, table)?, messages, metadata, notes, flags, stopped).into_pyobject(py)
+    (give_columns(py, table)?, messages, metadata, notes, array_notes, flags, stopped).into_pyobject(py)
 }
 
 impl Fitted {

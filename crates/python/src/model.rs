@@ -163,8 +163,10 @@ impl SharedModel {
         for guess in guesses {
             let entry = PyDict::new(py);
             let shape = [guess.starts.len(), count];
-            entry.set_item("starts", give_shaped(py, guess.starts.concat(), &shape)?)?;
-            entry.set_item("chi2", give(py, guess.chi2))?;
+            let starts = guess.starts.iter().flat_map(|start| start.parameters.iter().copied());
+            entry.set_item("starts", give_shaped(py, starts.collect(), &shape)?)?;
+            entry.set_item("chi2", give(py, guess.starts.iter().map(|start| start.chi2).collect()))?;
+            entry.set_item("objective", give(py, guess.starts.iter().map(|start| start.objective).collect()))?;
             entry.set_item("message", guess.message)?;
             list.append(entry)?;
         }

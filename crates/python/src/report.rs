@@ -18,7 +18,6 @@ use crate::wait::run_or_raise;
 pub fn write_report<'py>(
     py: Python<'py>,
     columns: Vec<PythonColumn<'py>>,
-    messages: Vec<String>,
     metadata: GivenMetadata,
     path: PathBuf,
     overwrite: bool,
@@ -26,7 +25,7 @@ pub fn write_report<'py>(
     source: Option<Bound<'py, PyAny>>,
     seconds: Option<f64>,
 ) -> PyResult<()> {
-    let table = metadata.table(py, columns, messages)?;
+    let table = metadata.table(py, columns)?;
     let source = source.as_ref().map(Source::hold).transpose()?;
     let lent = source.as_ref().map(|source| source.lend(py, model.and_then(|model| model.model.widening()))).transpose()?;
     let fitter = model.map(|model| SpectralFitter::new(model.model.clone(), Device::cpu()));

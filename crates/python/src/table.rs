@@ -76,7 +76,6 @@ pub struct GivenMetadata {
     emulators: Vec<(String, String)>,
     settings: String,
     device: String,
-    parameters: Vec<String>,
     arms: Vec<String>,
     units: Vec<(String, String)>,
 }
@@ -94,7 +93,7 @@ impl GivenMetadata {
     ///
     /// # Errors
     /// Returns an `InputError` about a column that is missing, unknown, or of another type or length.
-    pub fn table(&self, py: Python<'_>, columns: Vec<PythonColumn<'_>>, messages: Vec<String>) -> PyResult<FitTable> {
+    pub fn table(&self, py: Python<'_>, columns: Vec<PythonColumn<'_>>) -> PyResult<FitTable> {
         let columns = columns.into_iter().map(take_column).collect::<PyResult<Vec<_>>>()?;
         let table = FitTable::from_columns(columns).map_err(|error| exception(py, &error))?;
         Ok(table.with_units(self.units.clone()).with_arms(self.arms.clone()))
@@ -119,7 +118,7 @@ pub fn write_table(
     path: PathBuf,
     overwrite: bool,
 ) -> PyResult<()> {
-    let table = metadata.table(py, columns, Vec::new())?;
+    let table = metadata.table(py, columns)?;
     let options = WriteOptions::default().metadata(metadata.metadata()).overwrite(overwrite);
     run_or_raise(py, move |_| table.write_with(path, options))
 }
@@ -131,7 +130,7 @@ pub fn arrow_stream<'py>(
     columns: Vec<PythonColumn<'py>>,
     metadata: GivenMetadata,
 ) -> PyResult<Bound<'py, PyCapsule>> {
-    let table = metadata.table(py, columns, Vec::new())?;
+    let table = metadata.table(py, columns)?;
     let batch = table.record_batch(&metadata.metadata()).map_err(|error| exception(py, &error))?;
     let schema = batch.schema();
     let reader = RecordBatchIterator::new([Ok(batch)], schema);
