@@ -36,7 +36,8 @@ pub(super) trait Source {
     fn next_batch(&mut self, wanted: &[Wanted]) -> Result<Option<Vec<ColumnValues>>, String>;
 }
 
-/// Converts the values of column `name` to this type. Integers become any; `None` are values of a type that no table has.
+/// Converts the values of column `name` to this type. Integers become any; `None` are values of a type that no table
+/// has.
 ///
 /// # Errors
 /// Returns a message with the column if its values are of another type, or too large.
@@ -93,12 +94,12 @@ impl std::fmt::Debug for TableReader {
 }
 
 impl TableReader {
-    /// Opens a result table (Parquet, FITS or CSV) and reads its metadata; fails if it is no result table, or found to be
-    /// damaged.
+    /// Opens a result table (Parquet, FITS or CSV) and reads its metadata; fails if it is no result table, or found to
+    /// be damaged.
     ///
     /// # Errors
-    /// `Io`; `Usage` for another extension; `Format` for a file that is no result table, whose layout is newer than this
-    /// popfit's, or whose bytes differ from their checksums.
+    /// `Io`; `Usage` for another extension; `Format` for a file that is no result table, whose layout is newer
+    /// than this popfit's, or whose bytes differ from their checksums.
     pub fn open(path: impl AsRef<Path>) -> Result<TableReader> {
         let path = path.as_ref();
         let source: Box<dyn Source> = match extension(path)? {

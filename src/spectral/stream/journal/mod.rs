@@ -3,8 +3,9 @@
 //!
 //! The file begins with a line that names the format and its version. Records follow (`frame.rs`). The first one holds
 //! all inputs of the rows as text, so that an error message can quote the first difference. Each of the others holds
-//! one batch (`rows.rs`), or the states of the outputs (`outputs.rs`), in the format of the crate postcard. A torn record ends the
-//! journal. A damaged one is reported, and its rows are lost. Later rows are lost only if its length is damaged too.
+//! one batch (`rows.rs`), or the states of the outputs (`outputs.rs`), in the format of the crate postcard. A torn
+//! record ends the journal. A damaged one is reported, and its rows are lost. Later rows are lost only if its length is
+//! damaged too.
 //!
 //! `--resume` runs the same stream again. Batches that the journal knows, and whose spectra have the same hash, take
 //! their rows from it, so that the output has the bytes of an uninterrupted run. Only batches in flight are lost when a
