@@ -1,5 +1,5 @@
-//! Writers and readers of the result table in Parquet, FITS and CSV, with the columns that `spectral/results/columns.rs`
-//! declares; and rvspecfit's tables.
+//! Writers and readers of the result table in Parquet, FITS and CSV, with the columns that
+//! `spectral/results/columns.rs` declares; and rvspecfit's tables.
 
 #[cfg(feature = "parquet")]
 mod checksum;
@@ -36,6 +36,21 @@ use fits::FitsTable;
 use parquet::ParquetTable;
 pub use read::TableReader;
 pub use rvtab::RvTabWriter;
+
+impl Schema {
+    /// Returns which columns a table of this fitter's results has: its parameters, units, arms and optional columns.
+    pub fn of(fitter: &SpectralFitter, text_ids: bool) -> Schema {
+        Schema {
+            parameters: fitter.parameters(),
+            text_ids,
+            posterior: fitter.scans_velocity(),
+            released_errors: fitter.has_released_errors(),
+            downweighted: fitter.model().loss().is_some(),
+            units: fitter.units(),
+            arms: fitter.arms(),
+        }
+    }
+}
 
 impl Metadata {
     /// Returns the metadata of a fitter's runs: its device, the emulators of its model and its settings.

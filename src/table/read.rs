@@ -36,13 +36,27 @@ pub(super) trait Source {
     fn next_batch(&mut self, wanted: &[Wanted]) -> Result<Option<Vec<ColumnValues>>, String>;
 }
 
-/// Returns integers as the values of a column of this type; a message if one is too large for it.
-pub(super) fn integers(values: Vec<i64>, kind: Kind) -> Result<ColumnValues, String> {
-    if kind == Kind::Int64 {
-        return Ok(ColumnValues::Int64(values));
-    }
-    let narrow = |n: i64| i32::try_from(n).map_err(|_| format!("{n} is too large"));
-    Ok(ColumnValues::Int32(values.into_iter().map(narrow).collect::<Result<_, _>>()?))
+/// Converts the values of column `name` to this type. Integers become any; `None` are values of a type that no table
+/// has.
+///
+/// # Errors
+/// Returns a message with the column if its values are of another type, or too large.
+pub(super) fn converted(name: &str, values: Option<ColumnValues>, kind: Kind) -> Result<ColumnValues, String> {
+    let wrong = || format!("column `{name}`: its values are not of the type {}", kind.name());
+    Ok(match (values.ok_or_else(wrong)?, kind) {
+        (ColumnValues::Int64(values), Kind::Int32) => {
+            let narrow = |n: i64| i32::try_from(n).map_err(|_| format!("column `{name}`: {n} is too large"));
+            ColumnValues::Int32(values.into_iter().map(narrow).collect::<Result<_, _>>()?)
+        }
+        (ColumnValues::Int64(values), Kind::Float64) => {
+            ColumnValues::Float64(values.into_iter().map(|n| n as f64).collect())
+        }
+        (ColumnValues::Int64(values), Kind::Text) => {
+            ColumnValues::Text(values.iter().map(ToString::to_string).collect())
+        }
+        (values, kind) if values.kind() == kind => values,
+        _ => return Err(wrong()),
+    })
 }
 
 /// A result table that is read in batches. A CSV table has no metadata, units and checksums.
@@ -80,12 +94,12 @@ impl std::fmt::Debug for TableReader {
 }
 
 impl TableReader {
-    /// Opens a result table (Parquet, FITS or CSV) and reads its metadata; fails if it is no result table, or found to be
-    /// damaged.
+    /// Opens a result table (Parquet, FITS or CSV) and reads its metadata; fails if it is no result table, or found to
+    /// be damaged.
     ///
     /// # Errors
-    /// `Io`; `Usage` for another extension; `Format` for a file that is no result table, whose layout is newer than this
-    /// popfit's, or whose bytes differ from their checksums.
+    /// `Io`; `Usage` for another extension; `Format` for a file that is no result table, whose layout is newer
+    /// than this popfit's, or whose bytes differ from their checksums.
     pub fn open(path: impl AsRef<Path>) -> Result<TableReader> {
         let path = path.as_ref();
         let source: Box<dyn Source> = match extension(path)? {

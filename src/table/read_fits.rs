@@ -6,12 +6,12 @@ use std::path::Path;
 
 use super::Entry;
 use super::fits::{read_unit, unescape};
-use super::read::{Source, Wanted, integers};
+use super::read::{Source, Wanted, converted};
 use crate::error::{Error, Result, changed};
 use crate::io::fits::hdu::Checksums;
 use crate::io::fits::tables::FitsTables;
 use crate::spectra::{self, Column};
-use crate::spectral::{ColumnValues, Kind};
+use crate::spectral::ColumnValues;
 
 /// Number of rows per batch.
 const BATCH: usize = 4096;
@@ -144,49 +144,38 @@ impl Source for FitsSource {
         }
         self.next = rows.end;
         let columns = self.file.columns(RESULTS, rows).map_err(|e| e.to_string())?;
-        let of_column = |Wanted { place, kind }: &Wanted| {
-            let Column { name, values, .. } = columns.get(*place).ok_or("damaged: a column is missing")?;
-            self.values(values, *kind).map_err(|message| format!("column `{name}`: {message}"))
+        let of_column = |wanted: &Wanted| {
+            let Column { name, values, .. } = columns.get(wanted.place).ok_or("damaged: a column is missing")?;
+            converted(name, self.values(values), wanted.kind)
         };
         wanted.iter().map(of_column).collect::<Result<_, _>>().map(Some)
     }
 }
 
 impl FitsSource {
-    /// Converts the values of a column to this type; a message if they are of another.
-    fn values(&self, values: &spectra::ColumnValues, kind: Kind) -> Result<ColumnValues, String> {
-        let wrong = || format!("its values are not of the type {}", kind.name());
-        match (kind, values) {
-            (Kind::Text, spectra::ColumnValues::Text(texts)) if self.is_own => {
-                Ok(ColumnValues::Text(texts.iter().map(|text| unescape(text)).collect()))
-            }
-            (Kind::Text, spectra::ColumnValues::Text(texts)) => Ok(ColumnValues::Text(texts.clone())),
-            (Kind::Text, _) => {
-                Ok(ColumnValues::Text(whole(values).ok_or_else(wrong)?.iter().map(i64::to_string).collect()))
-            }
-            (Kind::Float64, spectra::ColumnValues::F64(floats)) => Ok(ColumnValues::Float64(floats.clone())),
-            (Kind::Float64, _) => {
-                let floats: Option<Vec<f64>> = (0..values.len()).map(|row| values.number(row)).collect();
-                floats.map(ColumnValues::Float64).ok_or_else(wrong)
-            }
-            (Kind::Int32 | Kind::Int64, _) => integers(whole(values).ok_or_else(wrong)?, kind),
+    /// Returns the values of a column, with integers of any size as int64 and texts without escapes; `None` for other
+    /// types.
+    fn values(&self, values: &spectra::ColumnValues) -> Option<ColumnValues> {
+        fn integers<T: Copy + TryInto<i64>>(values: &[T]) -> Option<ColumnValues> {
+            values.iter().map(|x| (*x).try_into().ok()).collect::<Option<_>>().map(ColumnValues::Int64)
         }
-    }
-}
-
-/// Returns the values of a column of integers; `None` if they are of another type.
-fn whole(values: &spectra::ColumnValues) -> Option<Vec<i64>> {
-    fn all<T: Copy + TryInto<i64>>(values: &[T]) -> Option<Vec<i64>> {
-        values.iter().map(|x| (*x).try_into().ok()).collect()
-    }
-    match values {
-        spectra::ColumnValues::U8(v) => all(v),
-        spectra::ColumnValues::I16(v) => all(v),
-        spectra::ColumnValues::U16(v) => all(v),
-        spectra::ColumnValues::I32(v) => all(v),
-        spectra::ColumnValues::U32(v) => all(v),
-        spectra::ColumnValues::I64(v) => all(v),
-        spectra::ColumnValues::U64(v) => all(v),
-        _ => None,
+        match values {
+            spectra::ColumnValues::U8(values) => integers(values),
+            spectra::ColumnValues::I16(values) => integers(values),
+            spectra::ColumnValues::U16(values) => integers(values),
+            spectra::ColumnValues::I32(values) => integers(values),
+            spectra::ColumnValues::U32(values) => integers(values),
+            spectra::ColumnValues::I64(values) => integers(values),
+            spectra::ColumnValues::U64(values) => integers(values),
+            spectra::ColumnValues::F32(values) => {
+                Some(ColumnValues::Float64(values.iter().map(|x| f64::from(*x)).collect()))
+            }
+            spectra::ColumnValues::F64(values) => Some(ColumnValues::Float64(values.clone())),
+            spectra::ColumnValues::Text(texts) if self.is_own => {
+                Some(ColumnValues::Text(texts.iter().map(|text| unescape(text)).collect()))
+            }
+            spectra::ColumnValues::Text(texts) => Some(ColumnValues::Text(texts.clone())),
+            spectra::ColumnValues::Bool(_) => None,
+        }
     }
 }

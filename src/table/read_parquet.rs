@@ -15,10 +15,10 @@ use parquet::file::metadata::{ColumnChunkMetaData, FileMetaData, KeyValue};
 use super::Entry;
 use super::checksum::{self, Verifier};
 use super::parquet::UNIT;
-use super::read::{Source, Wanted, integers};
+use super::read::{Source, Wanted, converted};
 use crate::error::{Error, Result};
 use crate::io::files;
-use crate::spectral::{ColumnValues, Kind};
+use crate::spectral::ColumnValues;
 
 /// A result table in Parquet.
 pub(super) struct ParquetSource {
@@ -137,50 +137,36 @@ impl Source for ParquetSource {
             }
         }
         let Some(batch) = batch else { return Ok(None) };
-        let of_column = |Wanted { place, kind }: &Wanted| {
-            let name = self.names.get(*place).map_or("", String::as_str);
-            values(batch.column(*place), *kind).map_err(|message| format!("column `{name}`: {message}"))
+        let of_column = |wanted: &Wanted| {
+            let name = self.names.get(wanted.place).map_or("", String::as_str);
+            converted(name, values(batch.column(wanted.place)), wanted.kind)
         };
         wanted.iter().map(of_column).collect::<Result<_, _>>().map(Some)
     }
 }
 
-/// Converts an array to values of this type; a message if it is of another.
-fn values(array: &dyn Array, kind: Kind) -> Result<ColumnValues, String> {
-    let wrong = || format!("it is {}, and has to be {}", array.data_type(), kind.name());
+/// Returns the values of an array, with 0, NaN or an empty text in empty cells; `None` for types that no table has.
+fn values(array: &dyn Array) -> Option<ColumnValues> {
     let text = |text: Option<&str>| text.unwrap_or_default().to_string();
-    Ok(match (kind, array.data_type()) {
-        (Kind::Text, DataType::Utf8) => ColumnValues::Text(array.as_string::<i32>().iter().map(text).collect()),
-        (Kind::Text, DataType::LargeUtf8) => ColumnValues::Text(array.as_string::<i64>().iter().map(text).collect()),
-        (Kind::Text, DataType::Utf8View) => ColumnValues::Text(array.as_string_view().iter().map(text).collect()),
-        (Kind::Text, _) => {
-            let text = |n: Option<i64>| n.map_or_else(String::new, |n| n.to_string());
-            ColumnValues::Text(whole(array).ok_or_else(wrong)?.into_iter().map(text).collect())
+    Some(match array.data_type() {
+        DataType::Int32 => {
+            let integers = array.as_primitive::<Int32Type>().iter();
+            ColumnValues::Int64(integers.map(|n| n.map_or(0, i64::from)).collect())
         }
-        (Kind::Float64, DataType::Float64) => {
-            let floats = array.as_primitive::<Float64Type>().iter();
-            ColumnValues::Float64(floats.map(|x| x.unwrap_or(f64::NAN)).collect())
+        DataType::Int64 => {
+            ColumnValues::Int64(array.as_primitive::<Int64Type>().iter().map(Option::unwrap_or_default).collect())
         }
-        (Kind::Float64, DataType::Float32) => {
+        DataType::Float32 => {
             let floats = array.as_primitive::<Float32Type>().iter();
             ColumnValues::Float64(floats.map(|x| x.map_or(f64::NAN, f64::from)).collect())
         }
-        (Kind::Float64, _) => {
-            let float = |n: Option<i64>| n.map_or(f64::NAN, |n| n as f64);
-            ColumnValues::Float64(whole(array).ok_or_else(wrong)?.into_iter().map(float).collect())
+        DataType::Float64 => {
+            let floats = array.as_primitive::<Float64Type>().iter();
+            ColumnValues::Float64(floats.map(|x| x.unwrap_or(f64::NAN)).collect())
         }
-        (Kind::Int32 | Kind::Int64, _) => {
-            let whole = whole(array).ok_or_else(wrong)?;
-            integers(whole.into_iter().map(Option::unwrap_or_default).collect(), kind)?
-        }
+        DataType::Utf8 => ColumnValues::Text(array.as_string::<i32>().iter().map(text).collect()),
+        DataType::LargeUtf8 => ColumnValues::Text(array.as_string::<i64>().iter().map(text).collect()),
+        DataType::Utf8View => ColumnValues::Text(array.as_string_view().iter().map(text).collect()),
+        _ => return None,
     })
-}
-
-/// Returns the values of an array of integers, `None` for empty cells; `None` if it is of another type.
-fn whole(array: &dyn Array) -> Option<Vec<Option<i64>>> {
-    match array.data_type() {
-        DataType::Int32 => Some(array.as_primitive::<Int32Type>().iter().map(|n| n.map(i64::from)).collect()),
-        DataType::Int64 => Some(array.as_primitive::<Int64Type>().iter().collect()),
-        _ => None,
-    }
 }

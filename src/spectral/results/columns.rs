@@ -2,8 +2,8 @@
 //!
 //! [`declare!`] makes of this list the row ([`FitRow`]) and the accessors of its view ([`RowView`]), the columns that a
 //! [`FitTable`](super::table::FitTable) stores, and the names, types, units and meanings ([`FIELDS`]) by which
-//! `schema.rs` lists the columns of a table. Parquet, FITS, CSV, the journal and `FitTable::into_columns` write and read
-//! them by that list alone. A test compares it with the table in `docs/src/results.md`.
+//! `schema.rs` lists the columns of a table. Parquet, FITS, CSV, the journal and `FitTable::into_columns` write and
+//! read them by that list alone. A test compares it with the table in `docs/src/results.md`.
 //!
 //! To add a column, declare it here and fill its field where the row is made (`finish.rs`). Its line reads
 //!
@@ -11,8 +11,8 @@
 //! field: Type[, later | optional] = ["column", "unit", "meaning"];
 //! ```
 //!
-//! - The type decides how many columns the field has, how they are stored, and the type of their cells: see [`Cell`] and
-//!   [`Field`](cells::Field).
+//! - The type decides how many columns the field has, how they are stored, and the type of their cells: see [`Cell`]
+//!   and [`Field`](cells::Field).
 //! - In a column's name NAME stands for each free parameter, ARM for each arm, and A_B for each pair of parameters. The
 //!   order is that of the file. Columns of parameters that stand together here are written parameter by parameter.
 //! - `later` columns are missing in tables of earlier versions: their cells are then 0, NaN or empty. New columns are

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use crate::error::{Error, Result};
 use crate::setters::setters;
-use crate::spectral::SpectralFitter;
 use crate::spectral::results::columns::{BadCell, Declared, FIELDS, Pattern, Presence, Store};
 use crate::spectral::results::quantity;
 use crate::spectral::results::row::{FitRow, Id};
@@ -58,19 +57,6 @@ pub struct Column {
 const MOST_PARAMETERS: usize = 32;
 
 impl Schema {
-    /// Returns which columns a table of this fitter's results has: its parameters, units, arms and optional columns.
-    pub fn of(fitter: &SpectralFitter, text_ids: bool) -> Schema {
-        Schema {
-            parameters: fitter.parameters(),
-            text_ids,
-            posterior: fitter.scans_velocity(),
-            released_errors: fitter.has_released_errors(),
-            downweighted: fitter.model().loss().is_some(),
-            units: fitter.units(),
-            arms: fitter.arms(),
-        }
-    }
-
     /// Returns the names of the table's columns, in the order in which they are written.
     ///
     /// # Errors
@@ -254,8 +240,8 @@ impl Store {
     /// messages.
     ///
     /// # Errors
-    /// Returns a message with the column if columns differ in length, and with the row, too, for a value that is no cell
-    /// of its column.
+    /// Returns a message with the column if columns differ in length, and with the row, too, for a value that
+    /// is no cell of its column.
     pub fn of_values(columns: &[Column], values: Vec<Option<ColumnValues>>, first: usize) -> Result<Store, String> {
         let rows = values.iter().flatten().next().map_or(0, ColumnValues::len);
         let mut store = Store::default();

@@ -113,8 +113,8 @@ impl FitTable {
     /// empty.
     ///
     /// # Errors
-    /// Returns [`Error::Usage`] with the name of a column that is missing, unknown or given twice, that has another type,
-    /// length or unit, or a value that does not belong there, such as an unknown status.
+    /// Returns [`Error::Usage`] with the name of a column that is missing, unknown or given twice, that has
+    /// another type, length or unit, or a value that does not belong there, such as an unknown status.
     pub fn from_columns(columns: Vec<FitColumn>) -> Result<FitTable> {
         // 1. Find out which columns the table should have.
         let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();

@@ -8,8 +8,8 @@ use super::FitTable;
 use crate::spectral::results::row::FitRow;
 
 /// One row of a [`FitTable`]. It borrows the table and copies nothing; [`to_row`](RowView::to_row) makes a copy that
-/// stands alone, and is what is compared, serialised and shown by `Debug`. Its accessors have the names of the fields of
-/// [`FitRow`].
+/// stands alone, and is what is compared, serialised and shown by `Debug`. Its accessors have the names of the fields
+/// of [`FitRow`].
 ///
 /// ```no_run
 /// # let table = popfit::FitTable::default();

@@ -3,8 +3,9 @@
 //!
 //! The file begins with a line that names the format and its version. Records follow (`frame.rs`). The first one holds
 //! all inputs of the rows as text, so that an error message can quote the first difference. Each of the others holds
-//! one batch (`rows.rs`), or the states of the outputs (`outputs.rs`), in the format of the crate postcard. A torn record ends the
-//! journal. A damaged one is reported, and its rows are lost. Later rows are lost only if its length is damaged too.
+//! one batch (`rows.rs`), or the states of the outputs (`outputs.rs`), in the format of the crate postcard. A torn
+//! record ends the journal. A damaged one is reported, and its rows are lost. Later rows are lost only if its length is
+//! damaged too.
 //!
 //! `--resume` runs the same stream again. Batches that the journal knows, and whose spectra have the same hash, take
 //! their rows from it, so that the output has the bytes of an uninterrupted run. Only batches in flight are lost when a
@@ -38,7 +39,7 @@ pub(super) use fingerprint::{Hash, fingerprint};
 use frame::{Frame, frame};
 use key::difference;
 use outputs::{OutputState, first_changed, states};
-use rows::{KeptRows, OldRow};
+use rows::{Batch, KeptRows, OldRow};
 
 /// First line of a journal.
 const MAGIC: &[u8] = b"popfit journal 12\n";
@@ -52,6 +53,7 @@ enum Record {
     OldBatch(Batch<Vec<Option<OldRow>>>),
     /// States of the outputs at the start of the run, before files are renamed, or after the run has written them.
     Outputs(Vec<OutputState>),
+    /// A batch.
     Batch(Batch<KeptRows>),
 }
 
@@ -59,29 +61,9 @@ impl Record {
     /// Reads a record, and converts one of version 11; `None` if it is damaged.
     fn read(payload: &[u8]) -> Option<Record> {
         match postcard::from_bytes(payload).ok()? {
-            Record::OldBatch(old) => Some(Record::Batch(old.into())),
+            Record::OldBatch(old) => Some(Record::Batch(old.renew())),
             record => Some(record),
         }
-    }
-}
-
-/// The rows of one batch.
-#[derive(Serialize, Deserialize)]
-struct Batch<Rows> {
-    /// Index of the batch in the input.
-    number: usize,
-    /// Hash of the spectra.
-    spectra: Hash,
-    /// Rows of its spectra.
-    rows: Rows,
-    /// Name of the device that made the rows.
-    device: String,
-}
-
-impl From<Batch<Vec<Option<OldRow>>>> for Batch<KeptRows> {
-    fn from(old: Batch<Vec<Option<OldRow>>>) -> Batch<KeptRows> {
-        let rows: Vec<FitRow> = old.rows.into_iter().map(|row| row.map_or(FitRow::new(0, 0), Into::into)).collect();
-        Batch { number: old.number, spectra: old.spectra, rows: KeptRows::new(&rows), device: old.device }
     }
 }
 

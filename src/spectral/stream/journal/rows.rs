@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Hash;
 use crate::flag::Flags;
 use crate::solver::Status;
 use crate::spectral::results::columns::Store;
@@ -10,6 +11,19 @@ use crate::spectral::results::moments::VelocityPosterior;
 use crate::spectral::results::row::{FitRow, Id};
 use crate::spectral::results::schema::Schema;
 use crate::spectral::results::values::{ColumnValues, Kind};
+
+/// The rows of one batch.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Batch<Rows> {
+    /// Index of the batch in the input.
+    pub number: usize,
+    /// Hash of the spectra.
+    pub spectra: Hash,
+    /// Rows of its spectra.
+    pub rows: Rows,
+    /// Name of the device that made the rows.
+    pub device: String,
+}
 
 /// The rows of a batch, without their files.
 #[derive(Debug, Serialize, Deserialize)]
@@ -100,6 +114,16 @@ pub struct OldRow {
     downweighted: Option<f64>,
     posterior: Option<VelocityPosterior>,
     correlations: Vec<f64>,
+}
+
+impl Batch<Vec<Option<OldRow>>> {
+    /// Returns the batch as this version writes it.
+    pub fn renew(self) -> Batch<KeptRows> {
+        let Batch { number, spectra, rows, device } = self;
+        // A new row is an interrupted one.
+        let rows: Vec<FitRow> = rows.into_iter().map(|row| row.map_or(FitRow::new(0, 0), Into::into)).collect();
+        Batch { number, spectra, rows: KeptRows::new(&rows), device }
+    }
 }
 
 impl From<OldRow> for FitRow {
