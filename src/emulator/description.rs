@@ -56,8 +56,8 @@ impl Description {
     }
 }
 
-/// Returns a network's labels, activations and hulls as JSON, for the metadata of its file, and the hash if it is to keep
-/// one. The weights are apart.
+/// Returns a network's labels, activations and hulls as JSON, for the metadata of its file, and the hash if it is to
+/// keep one. The weights are apart.
 pub(super) fn text(emulator: &Emulator, hash: Option<&str>) -> String {
     let label = |label: &Label| {
         let Label { name, unit, transform, mean, std, min, max } = label;

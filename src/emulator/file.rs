@@ -35,9 +35,9 @@ impl Emulator {
     /// The file appears under its name only when it is whole. The format has no room for the options' metadata.
     ///
     /// # Errors
-    /// `OutputExists` when there is such a file and the options do not allow replacing it; `Write` for the
-    /// name of a folder, a device or a pipe; `OutputLocked` while another process writes it; `Io`; `Unsettled` when the file is whole but
-    /// its folder could not be flushed.
+    /// `OutputExists` when there is such a file and the options do not allow replacing it; `Write` for the name of a
+    /// folder, a device or a pipe; `OutputLocked` while another process writes it; `Io`; `Unsettled` when the file is
+    /// whole but its folder could not be flushed.
     pub fn write(&self, path: impl AsRef<Path>, options: WriteOptions) -> Result<()> {
         let path = path.as_ref();
         let unwritable = |message| {

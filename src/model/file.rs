@@ -185,7 +185,8 @@ impl ModelFile {
         }
     }
 
-    /// Makes a model builder from the entries of the file and the emulators that `open` returns; fails on unknown labels.
+    /// Makes a model builder from the entries of the file and the emulators that `open` returns; fails on unknown
+    /// labels.
     fn builder(&self, mut open: impl FnMut(&ArmFiles<'_>) -> Result<Emulator>) -> Result<SpectralModelBuilder> {
         let mut builder = SpectralModel::builder().marginalise(self.marginalise).spectra(self.spectra.clone());
         let mut known: Vec<String> = Vec::new();

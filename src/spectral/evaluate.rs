@@ -125,8 +125,8 @@ impl SpectralFitter {
     /// first device.
     ///
     /// # Errors
-    /// Returns the errors of [`fit`](SpectralFitter::fit) for its settings, the model, the arms and their wavelengths. A
-    /// spectrum that cannot be fitted has a message, or is [`Error::BadSpectrum`] if the fitter is
+    /// Returns the errors of [`fit`](SpectralFitter::fit) for its settings, the model, the arms and their wavelengths.
+    /// A spectrum that cannot be fitted has a message, or is [`Error::BadSpectrum`] if the fitter is
     /// [strict](SpectralFitter::strict).
     pub fn guess(&self, spectra: &Spectra) -> Result<Vec<Guess>> {
         let input = Input::new(self, spectra)?;

@@ -200,7 +200,7 @@ fn rows_of_another_length_are_refused() {
     let own = |starts| Curves::on_own_grids([0.0, 1.0, 2.0, 0.0, 1.0, 2.0], &y, starts);
     let (start, both) = (&[1.0, 1.0][..], &[1.0; 4][..]);
     for (curves, said) in [
-        (common(&[1.0; 3]), "starts: 3 numbers, no multiple of 2 parameters (a, k)"),
+        (common(&[1.0; 3][..]), "starts: 3 numbers, no multiple of 2 parameters (a, k)"),
         (Curves::on_common_grid(&x, &y[..5], start), "y: 5 numbers, not curves × points = 1 × 3, by starts and x"),
         (common(start).sigma([1.0; 2]), "sigma: 2 numbers, not curves × points = 2 × 3, by starts and x"),
         (common(both).mask(vec![false; 4]), "mask: 4 numbers, not curves × points = 2 × 3, by starts and x"),

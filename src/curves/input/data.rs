@@ -81,8 +81,8 @@ impl<'a> Curves<'a> {
         Curves { points: Some(points), ..self }
     }
 
-    /// Sets standard deviations (curves, points) or (points); without, all are 1. An infinite one masks its point, as in scipy and
-    /// lmfit.
+    /// Sets standard deviations (curves, points) or (points); without, all are 1. An infinite one masks its point, as
+    /// in scipy and lmfit.
     #[must_use]
     pub fn sigma(self, sigma: impl Into<Values<'a>>) -> Curves<'a> {
         Curves { sigma: Some(sigma.into()), ..self }

@@ -73,8 +73,8 @@ impl<'a> Curves<'a> {
         part(&self.starts, curves, parameters, scratch)
     }
 
-    /// Returns the sigmas of a range of curves, (curves, points), in `scratch` if they are not stored so; `None` without
-    /// sigmas.
+    /// Returns the sigmas of a range of curves, (curves, points), in `scratch` if they are not stored so; `None`
+    /// without sigmas.
     pub(crate) fn sigmas_of<'s>(
         &'s self,
         curves: Range<usize>,
@@ -84,8 +84,8 @@ impl<'a> Curves<'a> {
         self.sigma.as_ref().map(|sigma| part(sigma, curves, points, scratch))
     }
 
-    /// Returns which points of a range of curves, (curves, points), are masked or infinitely uncertain; `None` without a
-    /// mask and infinite sigmas.
+    /// Returns which points of a range of curves, (curves, points), are masked or infinitely uncertain; `None` without
+    /// a mask and infinite sigmas.
     pub(crate) fn masked(&self, curves: Range<usize>, points: usize) -> Option<Cow<'_, [bool]>> {
         let mask = self.mask.as_deref().map(|mask| match mask.len() == points {
             true if curves != (0..1) => Cow::Owned(mask.repeat(curves.len())),

@@ -30,10 +30,10 @@ impl<'a> NamedArray<'a> {
 }
 
 impl<'a> Spectra<'a> {
-    /// Makes spectra of arrays that are named as in NPZ files, by the rules of these: arms (`flux` or `b_flux`, …), ivar
-    /// or sigma, masks of booleans or integers, grids of all or of each spectrum, resolution matrices, `medium`, `id`,
-    /// and a column of each array that has one value per spectrum. Flux, ivar, own grids and masks are lent on, if they
-    /// are lent as what spectra hold. `widening` is the model's rule for bits of masks
+    /// Makes spectra of arrays that are named as in NPZ files, by the rules of these: arms (`flux` or `b_flux`, …),
+    /// ivar or sigma, masks of booleans or integers, grids of all or of each spectrum, resolution matrices, `medium`,
+    /// `id`, and a column of each array that has one value per spectrum. Flux, ivar, own grids and masks are lent on,
+    /// if they are lent as what spectra hold. `widening` is the model's rule for bits of masks
     /// ([`SpectralModel::widening`](crate::SpectralModel::widening)).
     ///
     /// Returns the spectra and notes for the user: conversion of wavelengths, and arrays that were passed over.
@@ -54,9 +54,9 @@ impl<'a> Spectra<'a> {
     /// ```
     ///
     /// # Errors
-    /// `ShapeMismatch`, which names the array; `BadWavelength` for a grid that all spectra share; `Usage` for arrays that
-    /// are missing, misspelt, of a wrong type, given twice or at odds with each other, and where errors are to be widened
-    /// by bits of masks that there are not.
+    /// `ShapeMismatch`, which names the array; `BadWavelength` for a grid that all spectra share; `Usage` for arrays
+    /// that are missing, misspelt, of a wrong type, given twice or at odds with each other, and where errors are to be
+    /// widened by bits of masks that there are not.
     pub fn from_named_arrays(
         arrays: Vec<NamedArray<'a>>,
         widening: Option<&Widening>,

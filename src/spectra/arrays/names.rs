@@ -43,8 +43,8 @@ const FUZZY: usize = 4;
 /// Most letters of an arm's name that is guessed from an array beside `flux`, such as `b` of `b_mask`.
 const SHORT: usize = 2;
 
-/// Returns the arms' names in the order of the arrays: `flux` makes the only, unnamed arm; otherwise every `NAME_flux` is
-/// one that has weights and wavelengths, too.
+/// Returns the arms' names in the order of the arrays: `flux` makes the only, unnamed arm; otherwise every `NAME_flux`
+/// is one that has weights and wavelengths, too.
 ///
 /// Beside a complete arm, `NAME_flux` is an array of another kind (a sky, a model) if it has neither, or if its name
 /// begins with that of the complete arm.

@@ -153,7 +153,6 @@ pub trait Rows<'a>: Send {
 #[derive(Clone, Debug)]
 pub enum Place {
     /// The file at this path.
-    #[cfg_attr(not(feature = "files"), allow(dead_code, reason = "arrays are in memory only"))]
     File(PathBuf),
     Memory,
 }

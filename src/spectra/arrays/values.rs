@@ -9,8 +9,9 @@ use crate::values::Values;
 /// Elements of a [`NamedArray`](super::NamedArray), row-major; numbers may be lent. Integers of other widths are
 /// widened by the caller: signed ones to `Int64`, unsigned ones to `UInt64`.
 ///
-/// Bits of masks that [widen errors](crate::Widening) are those of the integers given. A mask of signed integers of less
-/// than 64 bits is therefore widened through their unsigned type (i32 to u32 to u64): the sign would give it more bits.
+/// Bits of masks that [widen errors](crate::Widening) are those of the integers given. A mask of signed integers of
+/// less than 64 bits is therefore widened through their unsigned type (i32 to u32 to u64): the sign would give it more
+/// bits.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "their names say what they hold")]
 pub enum ArrayValues<'a> {
