@@ -117,8 +117,8 @@ pub use recording::Precision;
 pub use solver::{LevenbergMarquardt, NelderMead, Solver, Status};
 pub use spectra::{Spectra, Widening};
 pub use spectral::{
-    ArmCoverage, ArmFit, DeviceProfile, DeviceRows, DeviceStage, FitRow, FitTable, FlagCounts, HostStage, Id, Journal,
-    Profile, Rounds, RowView, Sink, SpectralFitter, Summary, VelocityPosterior,
+    ArmCoverage, ArmFit, ArmPrediction, DeviceProfile, DeviceRows, DeviceStage, FitRow, FitTable, FlagCounts,
+    HostStage, Id, Journal, Profile, Rounds, RowView, Sink, SpectralFitter, Summary, VelocityPosterior,
 };
 #[cfg(feature = "files")]
 pub use table::{RvTabWriter, Schema, TableReader, TableWriter};

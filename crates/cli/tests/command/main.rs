@@ -4,10 +4,12 @@
 mod check;
 mod checksums;
 mod cli;
+mod demo;
 mod flags;
 mod ids;
 mod init;
 mod outputs;
+mod predict;
 mod profile;
 mod schema;
 mod several_devices;
