@@ -111,6 +111,13 @@ impl Chart {
         );
     }
 
+    /// Writes a text in the middle of the chart, where nothing is drawn.
+    pub fn note(&mut self, text: &str) {
+        let (x, y) = (self.area.width / 2.0, self.area.height / 2.0);
+        let text = escape(text);
+        let _ = write!(self.body, "<text x='{x:.1}' y='{y:.1}' text-anchor='middle' font-size='17'>{text}</text>");
+    }
+
     /// Draws a legend, one line of colour and text per entry, in a corner of the chart.
     pub fn legend(&mut self, corner: Corner, entries: &[LegendEntry]) {
         let longest = entries.iter().map(|entry| entry.text.chars().count()).max().unwrap_or(0);

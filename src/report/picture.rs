@@ -108,6 +108,9 @@ pub fn distributions(label: &str, series: &[Series]) -> String {
         let points = sorted.iter().enumerate().filter(|(_, x)| **x > 0.0 && x.is_finite());
         chart.line(points.map(|(k, x)| Point { x: *x, y: (k + 1) as f64 / count }), colour);
     }
+    if positive().next().is_none() {
+        chart.note("no differences: all are 0");
+    }
     chart.legend(Corner::TopLeft, &legend(series.iter().map(|one| one.name)));
     file(900.0, 560.0, &chart.finish(""))
 }

@@ -18,7 +18,7 @@ fn at(velocity: f64) -> Vec<f64> {
 fn a_star_at_rest_has_the_networks_own_spectrum() {
     let emulator = Emulator::open(demo_emulator()).unwrap();
     let expected = emulator.templates(&LABELS);
-    for continuum in [Continuum::rbf(10), Continuum::None] {
+    for continuum in [Continuum::rbf(10), Continuum::none()] {
         let fitter = fitter(demo_builder("b").continuum(continuum).build().unwrap());
         let found = fitter.predict(&at(0.0), None).unwrap();
         assert_eq!((found.len(), found[0].name.as_str()), (1, "b"));

@@ -51,7 +51,8 @@ pub use stdout::line;
 #[command(
     name = "popfit",
     version,
-    about = "Fits populations of stellar-spectrum parameters at once, on a GPU or the CPU"
+    about = "Fits populations of stellar-spectrum parameters at once, on a GPU or the CPU",
+    after_help = EXAMPLES
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -87,6 +88,19 @@ enum Command {
     /// Write manual pages
     Man(completions::ManArguments),
 }
+
+/// Text that is shown below the list of commands.
+const EXAMPLES: &str = concat!(
+    "\
+Examples:
+  popfit demo                                                the bundled spectra, in seconds
+  popfit init network.safetensors                            a model file for a network of yours
+  popfit fit model.toml spectra.npz -o results.parquet       one row for each spectrum
+
+Manual: ",
+    env!("CARGO_PKG_HOMEPAGE"),
+    "/docs"
+);
 
 /// Text that is shown below the options of `popfit fit`.
 const FIT_EXAMPLES: &str = "\

@@ -46,9 +46,14 @@ const CAPACITY: usize = 4096;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuDevice;
 
+/// Returns the device's name for this number of threads.
+fn name_with(threads: usize) -> String {
+    format!("cpu ({threads} thread{})", if threads == 1 { "" } else { "s" })
+}
+
 impl Device for CpuDevice {
     fn name(&self) -> String {
-        format!("cpu ({} threads)", rayon::current_num_threads())
+        name_with(rayon::current_num_threads())
     }
 
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize> {

@@ -8,6 +8,7 @@ mod demo;
 mod flags;
 mod ids;
 mod init;
+mod messages;
 mod outputs;
 mod predict;
 mod profile;
