@@ -118,9 +118,9 @@ pub use recording::Precision;
 pub use solver::{LevenbergMarquardt, NelderMead, Solver, Status};
 pub use spectra::{Spectra, Widening};
 pub use spectral::{
-    ArmCoverage, ArmFit, ColumnValues, ColumnView, DeviceProfile, DeviceRows, DeviceStage, FitColumn, FitRow, FitTable,
-    FlagCounts, Guess, GuessedStart, HostStage, Id, Journal, Objectives, Profile, Rounds, RowView, Schema, Sink,
-    SpectralFitter, Summary, VelocityPosterior,
+    ArmCoverage, ArmFit, ArmPrediction, ColumnValues, ColumnView, DeviceProfile, DeviceRows, DeviceStage, FitColumn,
+    FitRow, FitTable, FlagCounts, Guess, GuessedStart, HostStage, Id, Journal, Objectives, Profile, Rounds, RowView,
+    Schema, Sink, SpectralFitter, Summary, VelocityPosterior,
 };
 #[cfg(feature = "files")]
 pub use table::{RvTabWriter, TableReader, TableWriter};

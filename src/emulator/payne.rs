@@ -24,6 +24,11 @@ pub(super) fn budget(archive: &Archive) -> u64 {
 pub(super) fn open(path: &Path) -> Result<Emulator> {
     let mut archive = Archive::open(path)?;
     let mut budget = budget(&archive);
+    let keys = archive.keys();
+    if keys.iter().any(|key| key.starts_with("flux")) && !keys.iter().any(|key| key.starts_with("w_array")) {
+        let message = "this is a file of spectra, not of a network: it has fluxes and no weights";
+        return Err(Error::format(path, message.to_string()));
+    }
     let w0 = weights(&mut archive, "w_array_0", &mut budget)?;
     let (network, activation) = match w0.shape.len() {
         3 => (per_pixel(&mut archive, w0, &mut budget)?, Activation::Sigmoid),

@@ -179,7 +179,11 @@ fn wrong_values_name_the_expectation() {
         ("[labels.teff]\ntied = \"feh\"\nstart = 2\n", "`labels.teff.tied` excludes `start`"),
         ("[labels.teff]\nstart = { colum = \"A\" }\n", "must be a finite number or { column = \"NAME\" }"),
         ("[vsini]\nrange = [-1, 300]\n", "`vsini.range` must not be negative"),
-        ("line_spread = \"own\"\n", "`arm[1].line_spread` must be \"none\" or \"file\", not \"own\""),
+        (
+            "line_spread = \"own\"\n",
+            "`arm[1].line_spread` must be \"none\" or \"file\" or { resolving_power = … } or { fwhm = … }, not \"own\"",
+        ),
+        ("line_spread = 4000\n", "{ resolving_power = … } or { fwhm = … }, not 4000"),
         ("line_spread = { fwhm = 1, resolving_power = 2 }\n", "`arm[1].line_spread.fwhm` excludes `resolving_power`"),
         ("line_spread = { fwmh = 1 }\n", "did you mean `fwhm`?"),
         ("[labels.teff]\nprior = { mean = 1, sigma = 0 }\n", "`labels.teff.prior.sigma` must be positive"),

@@ -212,7 +212,13 @@ impl<'a> Section<'a> {
     /// Reads an optional string and returns the value paired with it in `choices`; an error that lists the words if it
     /// is none of them.
     pub fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<Option<T>> {
-        let words: Vec<_> = choices.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        self.choice_or(name, choices, &[])
+    }
+
+    /// Reads an optional word as [`choice`](Section::choice) does; an error also lists `forms` that are no words.
+    pub fn choice_or<T: Copy>(&self, name: &str, choices: &[(&str, T)], forms: &[&str]) -> Result<Option<T>> {
+        let words = choices.iter().map(|(word, _)| format!("\"{word}\""));
+        let words: Vec<_> = words.chain(forms.iter().map(ToString::to_string)).collect();
         self.read(name, &words.join(" or "), |value| {
             let text = value.as_str()?;
             choices.iter().find(|(word, _)| *word == text).map(|(_, choice)| *choice)

@@ -98,7 +98,8 @@ pub(super) fn arm(section: &Section<'_>) -> Result<ArmEntry> {
 fn line_spread(arm: &Section<'_>) -> Result<LineSpread> {
     if !arm.is_table("line_spread") {
         let words = [("none", LineSpread::None), ("file", LineSpread::File)];
-        return Ok(arm.choice("line_spread", &words)?.unwrap_or_default());
+        let forms = ["{ resolving_power = … }", "{ fwhm = … }"];
+        return Ok(arm.choice_or("line_spread", &words, &forms)?.unwrap_or_default());
     }
     let section = arm.required("line_spread", arm.section("line_spread")?)?;
     section.only(&["resolving_power", "fwhm"])?;

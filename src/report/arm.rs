@@ -1,5 +1,6 @@
 //! The picture of one arm: flux, model and continuum above, residuals in errors below, masked pixels and well-known
-//! lines marked.
+//! lines marked. The fitted continuum is what the template is multiplied by, so its legend says *multiplier*: with a
+//! network of absolute fluxes it is not the star's continuum.
 //!
 //! The curves are stretched to whatever width there is; tick labels and line names are HTML at places in percent, so
 //! that they are as legible on a phone as on a wide screen.
@@ -156,7 +157,7 @@ fn legend(arm: &ArmFit, continuum: &Continuum, window: Window) -> String {
     if continuum.is_drawn() {
         let factor =
             if continuum.factor == 1.0 { String::new() } else { format!(" × {}", number(continuum.factor, 2)) };
-        entry("continuum", &format!("continuum{factor}"));
+        entry("continuum", &format!("multiplier{factor}"));
     }
     if fitted(arm) {
         entry("mean", &format!("mean of {} residuals", window.pixels()));
@@ -264,17 +265,17 @@ mod tests {
         assert_eq!((near.factor, near.flux[0]), (1.0, 2.5));
         let far = Continuum::of(&arm(2.0, Some(4e-6)));
         assert_eq!((far.factor, far.flux[0]), (5e5, 2.0));
-        assert!(html(&arm(2.0, Some(4e-6)), 0.0, Room::Whole).contains("</i>continuum × 500000<"));
+        assert!(html(&arm(2.0, Some(4e-6)), 0.0, Room::Whole).contains("</i>multiplier × 500000<"));
     }
 
     #[test]
     fn what_is_missing_is_not_in_the_legend() {
         let whole = html(&arm(1.0, Some(1.0)), 0.0, Room::Whole);
-        for text in [">Hα</i>", "</i>continuum<", "</i>mean of 5 residuals<", "</i>model<"] {
+        for text in [">Hα</i>", "</i>multiplier<", "</i>mean of 5 residuals<", "</i>model<"] {
             assert!(whole.contains(text), "{text}: {whole}");
         }
         let without_continuum = html(&arm(1.0, None), 0.0, Room::Whole);
-        assert!(!without_continuum.contains("</i>continuum"), "{without_continuum}");
+        assert!(!without_continuum.contains("</i>multiplier"), "{without_continuum}");
         let without_fit = html(&arm(f64::NAN, None), f64::NAN, Room::Whole);
         for text in ["Hα", "</i>model", "</i>mean", "NaN"] {
             assert!(!without_fit.contains(text), "{text}: {without_fit}");

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::axis::{Axis, Tick};
 use super::number::escape;
+use super::words;
 
 /// Colours of series (Okabe & Ito). With more series they repeat.
 pub const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#57606c"];
@@ -110,6 +111,13 @@ impl Chart {
         );
     }
 
+    /// Writes a text in the middle of the chart, where nothing is drawn.
+    pub fn note(&mut self, text: &str) {
+        let (x, y) = (self.area.width / 2.0, self.area.height / 2.0);
+        let text = escape(text);
+        let _ = write!(self.body, "<text x='{x:.1}' y='{y:.1}' text-anchor='middle' font-size='17'>{text}</text>");
+    }
+
     /// Draws a legend, one line of colour and text per entry, in a corner of the chart.
     pub fn legend(&mut self, corner: Corner, entries: &[LegendEntry]) {
         let longest = entries.iter().map(|entry| entry.text.chars().count()).max().unwrap_or(0);
@@ -174,7 +182,7 @@ impl Chart {
             left - 62.0,
             escape(&self.y.label),
             top - 14.0,
-            escape(title),
+            words::svg(title),
         );
         out
     }
@@ -184,7 +192,7 @@ impl Chart {
 pub fn file(width: f64, height: f64, charts: &str) -> String {
     format!(
         "<svg xmlns='http://www.w3.org/2000/svg' width='{width}' height='{height}' viewBox='0 0 {width} {height}' \
-         font-family='system-ui, \"Segoe UI\", Roboto, \"Liberation Sans\", sans-serif' font-size='15' fill='#1a1e24'>\
+         style='max-width:100%;height:auto' font-family='system-ui, \"Segoe UI\", Roboto, \"Liberation Sans\", sans-serif' font-size='15' fill='#1a1e24'>\
          <rect width='{width}' height='{height}' fill='#fff'/>{charts}</svg>\n"
     )
 }

@@ -5,10 +5,13 @@ use super::axis::{Column, Kind};
 use super::collect::{Collector, TABLE_ROWS};
 use super::histogram::histogram;
 use super::scatter::scatter;
-use super::words::with_unit;
+use super::words::{symbol, with_unit};
 
 /// Name of the signal-to-noise ratio on axes.
 const SN: &str = "median S/N per pixel";
+
+/// Maximum number of figures of errors, the velocity's first.
+const MOST_ERROR_FIGURES: usize = 4;
 
 /// Maximum number of figures of labels beside the Kiel diagram; emulators may have dozens of labels.
 const MOST_LABEL_FIGURES: usize = 4;
@@ -29,9 +32,9 @@ pub fn figures(about: &About, kept: &Collector) -> String {
         all.push(columns.histogram("vsini", "Rotation"));
     }
     all.extend(columns.labels_figures());
-    if columns.place("velocity").is_some() {
-        all.push(columns.precision(known.then_some(&sn)));
-    }
+    let mut parameters: Vec<usize> = (0..kept.parameters.len()).collect();
+    parameters.sort_by_key(|p| kept.parameters[*p] != "velocity");
+    all.extend(parameters.into_iter().take(MOST_ERROR_FIGURES).map(|p| columns.precision(p, known.then_some(&sn))));
     all.concat()
 }
 
@@ -95,7 +98,7 @@ impl Columns<'_> {
             all.push(self.scatter("Kiel diagram", teff, logg, colour, Kind::Reversed));
         }
         for labels in rest.chunks(2).take(MOST_LABEL_FIGURES) {
-            let name = |p: usize| &self.kept.parameters[p];
+            let name = |p: usize| symbol(&self.kept.parameters[p]);
             all.push(match *labels {
                 [a, b] => self.scatter(&format!("{} and {}", name(a), name(b)), a, b, None, Kind::Linear),
                 _ => self.histogram(name(labels[0]), name(labels[0])),
@@ -104,14 +107,15 @@ impl Columns<'_> {
         all
     }
 
-    /// Returns HTML that plots the velocity's errors over the signal-to-noise ratio, or their histogram without `sn`.
-    fn precision(&self, sn: Option<&Vec<f64>>) -> String {
-        let Some(velocity) = self.place("velocity") else { return String::new() };
-        let errors = self.errors(velocity);
-        let label = with_unit(self.about, "velocity").replacen("velocity", "velocity error", 1);
+    /// Returns HTML that plots the errors of parameter `p` over the signal-to-noise ratio, or their histogram without
+    /// `sn`.
+    fn precision(&self, p: usize, sn: Option<&Vec<f64>>) -> String {
+        let errors = self.errors(p);
+        let label = format!("error of {}", self.label(p));
+        let title = format!("Errors of {}", symbol(&self.kept.parameters[p]));
         let y = column(&label, &errors, Kind::Ratio);
-        let Some(sn) = sn else { return histogram("Velocity errors", &y) };
-        scatter("Velocity errors", &column(SN, sn, Kind::Ratio), &y, None, self.rows().as_deref())
+        let Some(sn) = sn else { return histogram(&title, &y) };
+        scatter(&title, &column(SN, sn, Kind::Ratio), &y, None, self.rows().as_deref())
     }
 
     /// Returns the HTML scatter plot of parameter `b` over `a` (indices), coloured by the parameter `colour` if given.

@@ -5,10 +5,9 @@ use std::fmt::Write;
 use super::About;
 use super::collect::Collector;
 use super::number::{count, escape, number, percent};
-use super::words::grade;
+use super::words::{ending, grade, html, meaning, symbol};
 use crate::flag::Flags;
 use crate::math;
-use crate::solver::Status;
 
 /// Returns the HTML of the key figures on top of the page: spectra, converged, flagged, medians of χ²/dof and S/N,
 /// speed.
@@ -54,10 +53,11 @@ fn median(mut values: Vec<f64>) -> String {
 
 /// Returns HTML bars of how many fits ended with each status, converged ones first.
 pub fn statuses(kept: &Collector) -> String {
-    let bars = kept.outcomes.iter().rev().map(|((code, text), n)| {
-        let meaning = Status::from_code(*code).map_or("", Status::meaning);
-        bar(grade(*code), &escape(text), meaning, *n, kept.count)
-    });
+    let bars = kept
+        .outcomes
+        .iter()
+        .rev()
+        .map(|((code, text), n)| bar(grade(*code), &escape(&ending(*code, text)), meaning(*code), *n, kept.count));
     bars.collect()
 }
 
@@ -72,7 +72,7 @@ pub fn flags(kept: &Collector) -> String {
         return "<p class=nothing>No spectrum is flagged.</p>".into();
     }
     let bounds = kept.parameters.iter().zip(kept.flags.by_bound()).filter(|(_, n)| **n > 0);
-    let bounds: Vec<String> = bounds.map(|(name, n)| format!("{} {}", escape(name), count(*n))).collect();
+    let bounds: Vec<String> = bounds.map(|(name, n)| format!("{} {}", html(symbol(name)), count(*n))).collect();
     if !bounds.is_empty() {
         let _ = write!(out, "<p class=note>at a bound: {}</p>", bounds.join(", "));
     }

@@ -89,7 +89,8 @@
   };
   const heads = element("tr");
   head.forEach((column, k) => {
-    const [th, button] = [element("th", "", column.kind === "number" ? "number" : ""), element("button", column.name)];
+    const [th, button] = [element("th", "", column.kind === "number" ? "number" : ""), element("button")];
+    button.innerHTML = column.html;
     button.type = "button";
     button.addEventListener("click", () => sortBy(k));
     th.append(button);
@@ -172,7 +173,8 @@
     const [[from, to], [low, high]] = [arm.dataset.x, arm.dataset.y].map((text) => text.split(",").map(Number));
     const [upper, lower] = [find("svg.flux", arm), find("svg.residual", arm)];
     const { width, height } = upper.viewBox.baseVal;
-    const curves = ["data", "model", "continuum"].map((name) => [name, find(`.${name}`, upper), low, high]);
+    const curves = [["data", "data"], ["model", "model"], ["multiplier", "continuum"]]
+      .map(([name, curve]) => [name, find(`.${curve}`, upper), low, high]);
     const most = lower ? +lower.dataset.most : 0;
     if (lower) curves.push(["residual", find(".data", lower), -most, most], ["mean", find(".mean", lower), -most, most]);
     curves.forEach((curve) => { curve[1] = points(curve[1]); });

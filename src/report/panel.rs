@@ -6,7 +6,7 @@ use super::About;
 use super::arm::{self, Room};
 use super::collect::reduced;
 use super::number::{count, escape, number, pair};
-use super::words::grade;
+use super::words::{ending, grade, html as with_subscript, meaning, symbol};
 use crate::flag::Flags;
 use crate::spectral::quantity::unit;
 use crate::spectral::{ArmFit, FitRow};
@@ -46,9 +46,10 @@ pub fn html(panel: &Panel, parameters: &[String], about: &About) -> String {
 fn head(row: &FitRow, parameters: &[String], about: &About) -> String {
     let grade = grade(row.status.code());
     let mut out = format!(
-        "<header><h3><small>id</small> {}</h3><span class='chip {grade}'>{}</span>",
+        "<header><h3><small>id</small> {}</h3><span class='chip {grade}' title='{}'>{}</span>",
         escape(&row.id.to_string()),
-        escape(&row.status_text)
+        escape(meaning(row.status.code())),
+        escape(&ending(row.status.code(), &row.status_text))
     );
     for (k, flag) in Flags::DESCRIPTIONS.iter().enumerate().filter(|(_, flag)| row.flags.bits() & flag.bit != 0) {
         let (label, meaning) = (escape(flag.label), escape(flag.meaning));
@@ -63,7 +64,7 @@ fn head(row: &FitRow, parameters: &[String], about: &About) -> String {
     }
     out += "<dl>";
     let mut item = |name: &str, value: &str, unit: &str| {
-        let (name, unit) = (escape(name), escape(unit));
+        let (name, unit) = (with_subscript(name), escape(unit));
         let _ = write!(out, "<div><dt>{name}</dt><dd>{value} <small>{unit}</small></dd></div>");
     };
     let dof = if row.dof > 0 { count(row.dof.unsigned_abs()) } else { row.dof.to_string() };
@@ -71,7 +72,7 @@ fn head(row: &FitRow, parameters: &[String], about: &About) -> String {
     for (p, name) in parameters.iter().enumerate() {
         let bound = if row.at_bound >> p & 1 == 1 { " at bound" } else { "" };
         let unit = format!("{}{bound}", unit(&about.units, name));
-        item(name, &pair(row.parameters[p], row.errors[p]), &unit);
+        item(symbol(name), &pair(row.parameters[p], row.errors[p]), &unit);
     }
     out + "</dl>"
 }

@@ -2,19 +2,38 @@
 
 use super::axis::{Axis, Tick};
 use super::chart::{Area, COLOURS, Chart, Corner, LegendEntry, Point, file};
+use super::collect::reduced;
+use super::number::{number, pair};
 use super::trace::{Grid, HEIGHT};
-use crate::spectral::ArmFit;
+use super::words::symbol;
+use crate::spectral::quantity::unit;
+use crate::spectral::{ArmFit, FitRow, SpectralFitter};
 
 const WIDTH: f64 = 1280.0;
 const FLUX: Area = Area { left: 86.0, top: 40.0, width: 1174.0, height: 424.0 };
 const RESIDUAL: Area = Area { left: 86.0, top: 476.0, width: 1174.0, height: 180.0 };
 /// Columns of a curve: two per user unit, as screens and prints have.
 const COLUMNS: usize = 2348;
-const DATA: &str = "#7b8592";
-const FIT: &str = "#c5400b";
-const MASKED: &str = "#ffe096";
+const DATA: &str = "#1a1e24";
+const RESIDUAL_DOTS: &str = "#7b8592";
+const FIT: &str = "#e0301e";
+const MASKED: &str = "#d98c00";
+/// Height of the marks of masked pixels, which stand along the upper edge, as a share of the picture of the flux.
+const MARK: f64 = 0.03;
 /// Largest residual, in errors, that is not drawn at the edge.
 const RESIDUALS: f64 = 5.0;
+
+/// Returns a title for the picture of a row: its id, its parameters with errors and units, and χ²/dof.
+pub fn title(fitter: &SpectralFitter, row: &FitRow) -> String {
+    let units = fitter.units();
+    let values = fitter.parameters().into_iter().enumerate().map(|(p, name)| {
+        let value = pair(row.parameters[p], row.errors[p]);
+        // readers know that abundances are in dex, and the title has little room
+        let unit = Some(unit(&units, &name)).filter(|unit| *unit != "dex").unwrap_or_default();
+        format!("{} {value} {unit}", symbol(&name)).trim_end().to_string()
+    });
+    format!("spectrum {}: {}; χ²/dof {}", row.id, values.collect::<Vec<_>>().join(", "), number(reduced(row), 3))
+}
 
 /// Returns an SVG picture of a spectrum's data, fit and masked pixels, with (data − fit) / error below.
 pub fn spectrum(title: &str, arms: &[ArmFit]) -> String {
@@ -29,15 +48,15 @@ pub fn spectrum(title: &str, arms: &[ArmFit]) -> String {
         arms.iter().map(|arm| Grid { wavelength: &arm.wavelength, from, to, columns: COLUMNS }).collect();
     let columns = COLUMNS as f64;
     for (arm, grid) in arms.iter().zip(&grids) {
-        let bands = grid.bands(&arm.mask);
-        for chart in [&mut upper, &mut lower] {
-            // the stroke keeps a single pixel visible
-            chart.stretched(&bands, columns, HEIGHT, &format!("fill='{MASKED}' stroke='{MASKED}'"));
-        }
+        // the stroke keeps a single pixel visible
+        let style = format!("fill='{MASKED}' stroke='{MASKED}'");
+        upper.stretched(&grid.bands(&arm.mask), columns, HEIGHT / MARK, &style);
     }
-    for (values, colour) in [((|arm| &arm.flux) as fn(&ArmFit) -> &Vec<f64>, DATA), (|arm| &arm.model, FIT)] {
+    // the fit is thin and on top, so that the data are seen below it however small their noise is
+    let curves = [((|arm| &arm.flux) as fn(&ArmFit) -> &Vec<f64>, DATA, 1.6), (|arm| &arm.model, FIT, 0.9)];
+    for (values, colour, width) in curves {
         for (arm, grid) in arms.iter().zip(&grids) {
-            let style = format!("fill='none' stroke='{colour}' stroke-width='1.1' stroke-linejoin='round'");
+            let style = format!("fill='none' stroke='{colour}' stroke-width='{width}' stroke-linejoin='round'");
             upper.stretched(&grid.curve(values(arm), low, high), columns, HEIGHT, &style);
         }
     }
@@ -47,7 +66,7 @@ pub fn spectrum(title: &str, arms: &[ArmFit]) -> String {
             let residual = (arm.flux[j] - arm.model[j]) / arm.error[j];
             Point { x: arm.wavelength[j], y: residual.clamp(-RESIDUALS, RESIDUALS) }
         });
-        lower.dots(points.filter(|point| point.y.is_finite()), DATA);
+        lower.dots(points.filter(|point| point.y.is_finite()), RESIDUAL_DOTS);
     }
     lower.line([from, to].into_iter().map(|x| Point { x, y: 0.0 }), FIT);
     let entries = [(DATA, "data"), (FIT, "fit"), (MASKED, "masked")];
@@ -88,6 +107,9 @@ pub fn distributions(label: &str, series: &[Series]) -> String {
         let count = sorted.len().max(1) as f64;
         let points = sorted.iter().enumerate().filter(|(_, x)| **x > 0.0 && x.is_finite());
         chart.line(points.map(|(k, x)| Point { x: *x, y: (k + 1) as f64 / count }), colour);
+    }
+    if positive().next().is_none() {
+        chart.note("no differences: all are 0");
     }
     chart.legend(Corner::TopLeft, &legend(series.iter().map(|one| one.name)));
     file(900.0, 560.0, &chart.finish(""))

@@ -64,7 +64,7 @@ fn points(
     let colour = colour?;
     let swatches: String = (0..SHADES).map(|s| format!("<i class=s{s}></i>")).collect();
     let (low, high) = (number(low, 2), number(high, 2));
-    Some(format!("{} <span class=scale>{low} {swatches} {high}</span>", super::number::escape(colour.label)))
+    Some(format!("{} <span class=scale>{low} {swatches} {high}</span>", super::words::html(colour.label)))
 }
 
 /// Draws how many of the fits `shown` (indices) lie in each cell, darker for more; returns the text of the legend.

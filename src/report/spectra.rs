@@ -38,7 +38,7 @@ pub fn galleries(kept: &Collector, fitter: &SpectralFitter) -> Vec<Gallery> {
     let mut all = vec![
         drawing.gallery("Requested", "the spectra whose ids were asked for", picks.requested().collect()),
         drawing.gallery("Without a fit", "one for each cause", picks.failed().collect()),
-        drawing.gallery("Worst fits", "largest χ²/dof", picks.worst().collect()),
+        drawing.gallery("Largest χ²/dof", "about 1 is what noise alone gives", picks.worst().collect()),
         drawing.gallery("Typical fits", "nearest the median χ²/dof, from a sample", nearest_median(kept)),
     ];
     all.extend((0..Flags::DESCRIPTIONS.len()).map(|place| drawing.flag_gallery(place)));

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use super::axis::{Axis, Tick};
 use super::number::escape;
+use super::words;
 
 pub const WIDTH: f64 = 400.0;
 pub const HEIGHT: f64 = 270.0;
@@ -62,7 +63,7 @@ impl Frame {
             let _ =
                 write!(axes, "<text class=tick x={x:.1} y={:.1} text-anchor=middle>{text}</text>", top + height + 17.0);
         }
-        let (x_label, y_label) = (escape(&self.x.label), escape(&self.y.label));
+        let (x_label, y_label) = (words::svg(&self.x.label), words::svg(&self.y.label));
         let _ = write!(
             axes,
             "<path class=axis d='M{left} {:.1}h{width}'/>\
@@ -73,10 +74,10 @@ impl Frame {
             HEIGHT - 8.0,
             top + height / 2.0,
         );
-        let (body, title) = (self.body, escape(title));
+        let (body, caption, title) = (self.body, words::html(title), escape(title));
         let note = if note.is_empty() { String::new() } else { format!("<p class=note>{note}</p>") };
         format!(
-            "<figure class=card><figcaption>{title}</figcaption>\
+            "<figure class=card><figcaption>{caption}</figcaption>\
              <svg viewBox='0 0 {WIDTH} {HEIGHT}' role=img aria-label='{title}'>{axes}{body}</svg>{note}</figure>"
         )
     }
@@ -84,6 +85,6 @@ impl Frame {
 
 /// Returns an HTML figure that shows only its title and the reason `why` there is nothing to plot.
 pub fn nothing(title: &str, why: &str) -> String {
-    let title = escape(title);
+    let title = words::html(title);
     format!("<figure class=card><figcaption>{title}</figcaption><p class=nothing>{}</p></figure>", escape(why))
 }

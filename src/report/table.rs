@@ -9,7 +9,7 @@ use super::About;
 use super::collect::{Collector, KeptRow, reduced};
 use super::number::{number, pair};
 use super::panel::anchor;
-use super::words::{grade, with_unit};
+use super::words::{ending, grade, html, with_unit};
 use crate::flag::Flags;
 
 /// Returns the page's table as JSON (column heads, rows, names of flags), escaped for a `script` element. Rows whose
@@ -43,15 +43,15 @@ pub fn json(about: &About, kept: &Collector, drawn: &BTreeMap<u64, String>) -> S
     all.to_string().replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
 
-/// Returns a column head as JSON: its name, and whether it sorts as `text` or `number`.
+/// Returns a column head as JSON: its name as text and as HTML, and whether it sorts as `text` or `number`.
 fn column(name: &str, kind: &str) -> Value {
-    json!({ "name": name, "kind": kind })
+    json!({ "name": name, "html": html(name), "kind": kind })
 }
 
 /// Returns the texts of a row's cells, with a signal-to-noise ratio if `has_sn` and the file if `has_file`.
 fn cells(kept: &KeptRow, has_sn: bool, has_file: bool) -> Vec<String> {
     let row = &kept.row;
-    let mut cells = vec![row.id.to_string(), row.status_text.clone(), number(reduced(row), 4)];
+    let mut cells = vec![row.id.to_string(), ending(row.status.code(), &row.status_text), number(reduced(row), 4)];
     if has_sn {
         cells.push(number(kept.sn, 3));
     }

@@ -1,6 +1,7 @@
 //! Several files of spectra, one after another. An NPZ file that waits for its turn holds no thread and no handle.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use super::open::open_any;
 use super::widening::refuse_without_bits;
@@ -37,7 +38,7 @@ impl FilesReader {
         refuse_without_bits(&format!("{place}{more}"), &heads, selection.widen.as_ref())?;
         let spectra = readers.iter().map(|reader| reader.len()).sum();
         let text_ids = heads.iter().any(|head| matches!(head.ids, Ids::Text(_)));
-        let notes = readers.iter().flat_map(|reader| reader.notes()).cloned().collect();
+        let notes = readers.iter().flat_map(|reader| reader.notes()).cloned().chain(repeated(paths)).collect();
         Ok(FilesReader {
             readers: readers.into_iter().map(Some).collect(),
             current: 0,
@@ -58,6 +59,16 @@ impl FilesReader {
     pub fn text_ids(&self) -> bool {
         self.text_ids
     }
+}
+
+/// Returns a note for each file that is given more than once.
+fn repeated(paths: &[impl AsRef<Path>]) -> impl Iterator<Item = String> {
+    let mut counts: BTreeMap<PathBuf, usize> = BTreeMap::new();
+    for path in paths.iter().filter_map(|path| path.as_ref().canonicalize().ok()) {
+        *counts.entry(path).or_default() += 1;
+    }
+    let several = counts.into_iter().filter(|(_, count)| *count > 1);
+    several.map(|(path, count)| format!("{} is given {count} times: its spectra are read as often", path.display()))
 }
 
 impl std::fmt::Debug for FilesReader {

@@ -51,7 +51,11 @@ pub(super) fn open_any(path: &Path, selection: &Selection) -> Result<Box<dyn Spe
         start if start == MAGIC || start.starts_with(GZIP) => fits::open(path, selection),
         _ => {
             let message = "not a file of spectra that popfit reads (NPZ, FITS, FITS in gzip)";
-            Err(Error::format(path, format!("{message}; {WAY_OUT}")))
+            // FITS begins with text as well, and is known by its first words
+            let is_text =
+                !start.is_empty() && start.iter().all(|byte| byte.is_ascii_graphic() || b" \t\r\n".contains(byte));
+            let hint = if is_text { "; np.loadtxt reads a table of text" } else { "" };
+            Err(Error::format(path, format!("{message}{hint}; {WAY_OUT}")))
         }
     }
 }

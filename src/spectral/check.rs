@@ -83,7 +83,7 @@ fn inspect_moved(run: &mut Run, spectra: &Spectra, point: &[f64], p: usize, by: 
 }
 
 /// Returns a spectrum of flux 1 and ivar 1 on the wavelengths of each arm's template.
-fn own_grids(wavelengths: &[&[f64]], fitter: &SpectralFitter) -> Result<Spectra<'static>> {
+pub fn own_grids(wavelengths: &[&[f64]], fitter: &SpectralFitter) -> Result<Spectra<'static>> {
     let mut arms = Vec::new();
     for (arm, wavelength) in fitter.model.arms.iter().zip(wavelengths) {
         let ones = vec![1.0; wavelength.len()];

@@ -7,6 +7,7 @@ mod input;
 mod inspect;
 mod misfit;
 mod picture;
+mod predict;
 mod results;
 mod run;
 mod search;
@@ -30,6 +31,7 @@ use misfit::Misfit;
 pub use picture::ArmFit;
 #[cfg(feature = "files")]
 pub(crate) use results::columns::{LAYOUT, Store};
+pub use predict::ArmPrediction;
 use results::finish::Finish;
 pub use results::flag_counts::FlagCounts;
 pub use results::moments::VelocityPosterior;

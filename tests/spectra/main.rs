@@ -21,6 +21,7 @@ mod mixed;
 mod per_pixel;
 mod pixels;
 mod posterior;
+mod predict;
 mod profile;
 mod rotation;
 mod simplex;

@@ -24,6 +24,37 @@ pub struct ManArguments {
     overwrite: bool,
 }
 
+/// Sections that every manual page ends with, in roff.
+const COMMON: &str = r#".SH "EXIT STATUS"
+.TP
+\fB0\fR
+Success; of \fBpopfit fit\fR: every spectrum has a row, and at least one fit converged.
+.TP
+\fB1\fR
+The run failed or was interrupted, or two tables differ.
+.TP
+\fB2\fR
+The usage, a file or the model is wrong; nothing was written.
+.TP
+\fB3\fR
+The run came to its end, but no fit converged, or no spectrum was selected.
+.SH ENVIRONMENT
+.TP
+\fBRAYON_NUM_THREADS\fR
+The number of threads of the CPU.
+.TP
+\fBPOPFIT_GPU_TILES\fR, \fBPOPFIT_GPU_FUSION\fR, \fBPOPFIT_GPU_FEW_SIMPLICES\fR
+Kernels of GPUs, which popfit otherwise chooses by the adapter.
+.SH FILES
+.TP
+\fB.\fIOUT\fB.journal\fR
+Beside the table \fIOUT\fR while \fBpopfit fit\fR runs, and after it was stopped: the rows that \fB\-\-resume\fR does not
+fit again.
+.TP
+\fBpopfit/\fR
+In the user's folder for caches: compiled kernels of GPUs.
+"#;
+
 /// Prints the script that lets a shell complete the options of the command `popfit`.
 pub fn run(arguments: &Arguments, mut command: clap::Command) -> Result<(), Failure> {
     let mut script = Vec::new();
@@ -45,6 +76,7 @@ pub fn write_man(arguments: &ManArguments, mut command: clap::Command) -> Result
         let version = concat!("popfit ", env!("CARGO_PKG_VERSION"));
         let rendered = clap_mangen::Man::new(page.clone()).title(name.to_uppercase()).source(version).render(&mut text);
         rendered.map_err(|source| Error::Io { path: path.clone(), source })?;
+        text.extend_from_slice(COMMON.as_bytes());
         OutputFile::create(path, arguments.overwrite)?.write(text)?;
     }
     line(format_args!("wrote {} pages in {}", pages.len(), folder.display()));

@@ -1,10 +1,10 @@
 //! `popfit demo`: the bundled spectra against what they were drawn from.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use popfit::demo_data;
-use popfit::report::picture;
+use popfit::report::{About, Collector, ReportFile, picture};
 use popfit::spectra::open_reader;
 use popfit::{
     Control, Device, Error, FitRow, FitTable, FlagCounts, Metadata, ModelFile, OutputFile, Result, Schema, Spectra,
@@ -21,6 +21,9 @@ use super::truth::Truth;
 const SHOWN: usize = 6;
 const TABLES: [&str; 2] = ["results.parquet", "results.csv"];
 const PICTURE: &str = "spectrum.svg";
+const PAGE: &str = "report.html";
+/// What is written after the fits.
+const OUTPUTS: [&str; 4] = [TABLES[0], TABLES[1], PAGE, PICTURE];
 /// The picture shows the spectrum whose signal-to-noise ratio is closest to this.
 const PICTURED_SN: f64 = 40.0;
 
@@ -29,14 +32,14 @@ pub struct Arguments {
     /// auto, cpu, gpu, gpu:N or gpu:NAME
     #[arg(long, default_value = "auto", value_name = "D")]
     device: String,
-    /// The folder for the demo's model, emulator and spectra, and for results.parquet, results.csv and spectrum.svg;
-    /// only files that a demo wrote are replaced
+    /// The folder for the demo's model, emulator and spectra, and for results.parquet, results.csv, report.html and
+    /// spectrum.svg; only files that a demo wrote are replaced
     #[arg(long, default_value = "popfit-demo", value_name = "DIR")]
     out: PathBuf,
 }
 
-/// Runs `popfit demo`: writes and fits the demo's spectra, prints the fits beside the true values, writes tables and a
-/// picture.
+/// Runs `popfit demo`: writes and fits the demo's spectra, prints the fits beside the true values, writes tables, a
+/// report and a picture.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let folder = &arguments.out;
     let mut own = prepare(folder)?;
@@ -56,15 +59,17 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Ok(TableWriter::create(arguments.out.join(name), &schema, options)?)
     };
     let writers: Vec<_> = TABLES.iter().map(writer).collect::<Result<_, _>>()?;
+    let page = own.replaces(PAGE, None)?;
+    let page = ReportFile::create(folder.join(PAGE), &WriteOptions::default().overwrite(page))?;
     let drawing = OutputFile::create(arguments.out.join(PICTURE), own.replaces(PICTURE, None)?)?;
 
     let begin = Instant::now();
     let mut table = fitter.table();
     let summary = fitter.fit_stream(source.as_mut(), &mut table, &Control::default()).map_err(Failure::running)?;
-    let seconds = begin.elapsed().as_secs_f64();
+    let time = begin.elapsed();
     print_comparison(&table, &truth);
     print_first(&table, &truth);
-    print_run(&table, &summary, seconds, &fitter.device_name());
+    print_run(&table, &summary, time, &fitter.device_name());
 
     let rows = table.to_rows();
     for mut writer in writers {
@@ -74,9 +79,18 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         own.record(&TABLES).map_err(Failure::running)?;
         return Err(Failure::nothing_fitted("no spectrum of the demo was fitted"));
     };
-    draw(drawing, folder, &fitter, &shown).map_err(Failure::running)?;
-    own.record(&[&TABLES[..], &[PICTURE]].concat()).map_err(Failure::running)?;
-    line(format_args!("wrote {}, {PICTURE} in {}", TABLES.join(", "), arguments.out.display()));
+    let spectra = Spectra::open(folder.join("spectra.npz"))?;
+    let mut kept = Collector::new(&fitter.parameters());
+    kept.add_with_spectra(&spectra, &rows);
+    // without the time, so that the page of the same fits has the same bytes
+    let version = env!("CARGO_PKG_VERSION").into();
+    let about = About::default().title("popfit demo".into()).version(version).metadata(metadata);
+    let about = about.units(fitter.units());
+    page.write(&about, &kept, Some(&fitter)).map_err(Failure::running)?;
+    let arms = fitter.model_spectrum(&spectra, &shown)?;
+    drawing.write(picture::spectrum(&picture::title(&fitter, &shown), &arms)).map_err(Failure::running)?;
+    own.record(&OUTPUTS).map_err(Failure::running)?;
+    print_next(folder);
     Ok(())
 }
 
@@ -84,7 +98,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn prepare(folder: &Path) -> Result<OwnFiles, Failure> {
     std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.to_path_buf(), source })?;
     let mut own = OwnFiles::open(folder)?;
-    for name in TABLES.iter().chain([&PICTURE]) {
+    for name in OUTPUTS {
         drop(OutputFile::create(folder.join(name), own.replaces(name, None)?)?);
     }
     let mut replaces = [false; demo_data::FILES.len()];
@@ -116,7 +130,7 @@ fn print_comparison(table: &FitTable, truth: &Truth) {
         rows.push(vec![name.clone(), format!("{:.4}", median(errors)), format!("{mean:.2}"), format!("{sd:.2}")]);
     }
     print(&rows);
-    line("");
+    line("pull = (fit − truth) / error: mean 0 and sd 1 if fits and errors are right\n");
 }
 
 /// Prints the first spectra: each parameter's fit ± error, and the truth below.
@@ -141,7 +155,8 @@ fn print_first(table: &FitTable, truth: &Truth) {
 }
 
 /// Prints the counts of statuses, the speed, the time of each stage, and the device.
-fn print_run(table: &FitTable, summary: &Summary, seconds: f64, device: &str) {
+fn print_run(table: &FitTable, summary: &Summary, time: Duration, device: &str) {
+    let seconds = time.as_secs_f64();
     let (mut counts, mut flags, rows) = (Counts::default(), FlagCounts::new(table.names()), table.to_rows());
     counts.add(&rows);
     rows.iter().for_each(|row| flags.add(row));
@@ -166,26 +181,13 @@ fn pictured(table: &FitTable, truth: &Truth) -> Option<FitRow> {
     fitted.min_by(|&a, &b| distance(a).total_cmp(&distance(b))).map(|k| table.row(k).to_row())
 }
 
-/// Writes an SVG picture of a spectrum, read from the folder `data`, with its fit to `file`.
-fn draw(file: OutputFile, data: &Path, fitter: &SpectralFitter, row: &FitRow) -> Result<()> {
-    let values: Vec<String> = fitter
-        .parameters()
-        .iter()
-        .enumerate()
-        .map(|(p, name)| format!("{name} {:.2} ± {:.2} {}", row.parameters[p], row.errors[p], unit(fitter, name)))
-        .collect();
-    let title = format!("spectrum {}: {}", row.id, values.join(", "));
-    let arms = fitter.model_spectrum(&Spectra::open(data.join("spectra.npz"))?, row)?;
-    file.write(picture::spectrum(&title, &arms))
-}
-
-/// Returns the unit of a parameter, such as `km/s`; empty if it has none.
-fn unit<'a>(fitter: &'a SpectralFitter, parameter: &str) -> &'a str {
-    let mut labels = fitter.model().arms().flat_map(|(_, emulator)| emulator.labels());
-    match parameter {
-        "velocity" => "km/s",
-        _ => labels.find(|label| label.name == parameter).map_or("", |label| label.unit.as_str()),
-    }
+/// Prints what was written, and two commands to try next.
+fn print_next(folder: &Path) {
+    let folder = folder.display();
+    line(format_args!("wrote {} in {folder}: open {PAGE} in a browser", OUTPUTS.join(", ")));
+    line("\nnext, fit the same spectra by yourself, and begin a model file for a network:");
+    line(format_args!("  popfit fit {folder}/model.toml {folder}/spectra.npz -o fits.parquet --report page"));
+    line(format_args!("  popfit init {folder}/emulator.safetensors"));
 }
 
 /// Returns the median of the values (the upper middle one of an even number); NaN without values.

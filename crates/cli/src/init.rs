@@ -85,13 +85,22 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Velocity and rotation of most stars.
-const SPEED: &str = "\
+/// Velocity of most stars.
+const VELOCITY: &str = "\
 [velocity]
 range = [-1500.0, 1500.0]   # km/s, positive when receding; without this table the spectra are at rest
+";
 
+/// Rotation of most surveys' stars.
+const ROTATION: &str = "\
 [vsini]
 range = [0.0, 300.0]        # km/s; remove this table if the stars do not rotate, which is much faster
+";
+
+/// Rotation where nobody knows of any.
+const NO_ROTATION: &str = "\
+# [vsini]                    # for stars that rotate; without this table fits are much faster
+# range = [0.0, 300.0]       # km/s
 ";
 
 const CONTINUUM: &str = "\
@@ -124,7 +133,7 @@ fn of_survey(survey: &Survey) -> String {
         let _ =
             write!(text, "\n[[arm]]\nname = \"{arm}\"\nemulator = \"{emulator}\"   # yours, relative to this file\n");
     }
-    [&text, survey.setting, "\n", CONTINUUM, "\n", SPEED, "\n", SETTINGS].concat()
+    [&text, survey.setting, "\n", CONTINUUM, "\n", VELOCITY, "\n", ROTATION, "\n", SETTINGS].concat()
 }
 
 /// Returns the text of a new model file for APOGEE spectra.
@@ -204,6 +213,12 @@ fn not_an_emulator(path: &Path, error: Error) -> Failure {
         Err(_) if ModelFile::open(path).is_ok() => {
             Failure::usage(format!("{}: this is a model file already; {wanted}", path.display()))
         }
+        // a file that is meant to be one, and has a fault
+        Err(_)
+            if ["safetensors", "npz"].iter().any(|ending| path.extension().is_some_and(|found| found == *ending)) =>
+        {
+            Failure::from(error)
+        }
         Err(_) => {
             let mut failure = Failure::from(error);
             failure.add(&format!("; {wanted}"));
@@ -229,7 +244,7 @@ fn of_emulator(path: &Path, output: &Path) -> Result<String, Failure> {
     }
     let _ = write!(
         text,
-        "\n{CONTINUUM}\n{SPEED}\n# Labels and their training ranges, which are the bounds unless you narrow them:\n"
+        "\n{CONTINUUM}\n{VELOCITY}\n{NO_ROTATION}\n# Labels and their training ranges, which are the bounds unless you narrow them:\n"
     );
     for label in emulator.labels() {
         let _ = writeln!(text, "# {}: {} to {} {}", label.name, label.min, label.max, label.unit);

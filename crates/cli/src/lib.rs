@@ -21,6 +21,7 @@ mod import;
 mod init;
 mod output;
 mod own_files;
+mod predict;
 mod profile;
 mod progress;
 mod report;
@@ -54,7 +55,8 @@ pub use stdout::line;
 #[command(
     name = "popfit",
     version,
-    about = "Fits populations of stellar-spectrum parameters at once, on a GPU or the CPU"
+    about = "Fits populations of stellar-spectrum parameters at once, on a GPU or the CPU",
+    after_help = EXAMPLES
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -76,6 +78,9 @@ enum Command {
     Devices,
     /// Validate a model file, compare its Jacobian with differences, and try it on spectra
     Check(check::Arguments),
+    /// Print or write the model spectrum of given parameters
+    #[command(after_help = PREDICT_EXAMPLES)]
+    Predict(predict::Arguments),
     /// Turn another program's emulator into popfit's
     Import(import::Arguments),
     /// Compare two result tables of the same spectra, in units of the errors
@@ -88,11 +93,30 @@ enum Command {
     Man(completions::ManArguments),
 }
 
+/// Text that is shown below the list of commands.
+const EXAMPLES: &str = concat!(
+    "\
+Examples:
+  popfit demo                                                the bundled spectra, in seconds
+  popfit init network.safetensors                            a model file for a network of yours
+  popfit fit model.toml spectra.npz -o results.parquet       one row for each spectrum
+
+Manual: ",
+    env!("CARGO_PKG_HOMEPAGE"),
+    "/docs"
+);
+
 /// Text that is shown below the options of `popfit fit`.
 const FIT_EXAMPLES: &str = "\
 Examples:
   popfit fit model.toml spectra.npz -o results.parquet --report page
   popfit fit desi.toml coadd-*.fits.gz -o rvtab_X.fits --format rvtab --objtype TGT --min-sn 2";
+
+/// Text that is shown below the options of `popfit predict`.
+const PREDICT_EXAMPLES: &str = "\
+Examples:
+  popfit predict model.toml velocity=0 teff=5800 logg=4.4 feh=-0.5 alpha=0.1 > star.csv
+  popfit predict model.toml velocity=20 teff=5800 logg=4.4 feh=-0.5 alpha=0.1 --grid spectra.npz -o star.npz";
 
 /// Opens and parses the model file at `path`; a format error also says that the model file comes before the spectra.
 fn open_model(path: &Path) -> Result<ModelFile, Error> {
@@ -151,6 +175,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Fit(arguments) => fit::run(&arguments),
         Command::Devices => devices::run(),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Predict(arguments) => predict::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),

@@ -9,6 +9,7 @@
 mod element;
 mod header;
 mod stream;
+mod write;
 
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use crate::suggest::missing_name;
 pub(crate) use element::DType;
 pub(crate) use header::Header;
 pub(crate) use stream::Stream;
+pub use write::archive;
 
 /// First bytes of every non-empty zip archive.
 pub(crate) const MAGIC: &[u8] = b"PK\x03\x04";

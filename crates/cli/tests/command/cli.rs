@@ -104,22 +104,6 @@ fn devices_and_pipes_are_refused() {
 }
 
 #[test]
-fn demo_writes_results_and_a_picture() {
-    let folder = tempfile::tempdir().unwrap();
-    let output = popfit(&["demo", "--device", "cpu", "--out", folder.path().join("new").to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(0), "{}", message(&output));
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(text.contains("64 spectra: ") && !text.contains("bad_input"), "{text}");
-    let csv = std::fs::read_to_string(folder.path().join("new/results.csv")).unwrap();
-    assert_eq!(csv.lines().count(), 65);
-    let svg = std::fs::read_to_string(folder.path().join("new/spectrum.svg")).unwrap();
-    for words in ["wavelength (Å)", "(data − fit) / error", "masked", "velocity"] {
-        assert!(svg.contains(words), "{words}");
-    }
-    assert!(folder.path().join("new/results.parquet").metadata().unwrap().len() > 1000);
-}
-
-#[test]
 fn check_and_devices_answer() {
     let output = popfit(&["check", data("model.toml").to_str().unwrap()]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -159,9 +159,9 @@ fn a_demo_replaces_what_a_demo_wrote() {
     let demo = || place.run(&["demo", "--device", "cpu", "--out", "."]);
     place.succeeds(&demo());
     let first = place.files();
-    let results = ["demo.sha256", "results.csv", "results.parquet", "spectrum.svg"];
+    let results = ["demo.sha256", "report.html", "results.csv", "results.parquet", "spectrum.svg"];
     let data = ["emulator.safetensors", "model.toml", "spectra.npz", "truth.npz"];
-    let mut all = [results, data].concat();
+    let mut all = [&results[..], &data[..]].concat();
     all.sort();
     assert_eq!(first.keys().collect::<Vec<_>>(), all);
     place.succeeds(&demo());

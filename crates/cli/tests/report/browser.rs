@@ -90,10 +90,10 @@ fn a_fit_with_spectra() {
     for one in &seen {
         let said = |name: &str| one[name].as_str().unwrap().to_string();
         assert!(said("bar").contains("fits"), "{}", said("bar"));
-        assert!(said("point").contains("teff (K): "), "{}", said("point"));
+        assert!(said("point").contains("T_eff (K): "), "{}", said("point"));
         let readout = said("readout");
         assert!(
-            ["Å", "data", "model", "continuum", "residual", "mean", "σ"].iter().all(|word| readout.contains(word)),
+            ["Å", "data", "model", "multiplier", "residual", "mean", "σ"].iter().all(|word| readout.contains(word)),
             "{readout}"
         );
         assert_eq!(one["failed"], 0);

@@ -45,7 +45,7 @@ fn requested_spectra_come_first_and_none_is_drawn_twice() {
     let mut expected = vec![worst, "63"];
     expected.sort_unstable();
     assert_eq!(requested, expected);
-    let (before, after) = html.split_once("Worst fits").unwrap();
+    let (before, after) = html.split_once("Largest χ²/dof").unwrap();
     assert_eq!((before.matches("<article").count(), before.matches("Requested").count()), (2, 1));
     assert!(after.contains("Typical fits"));
     let all = ids.len();
@@ -111,7 +111,7 @@ fn spectra_of_several_files_are_told_apart() {
     let output = popfit(&report);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let html = std::fs::read_to_string(&page).unwrap();
-    let (requested, _) = html.split_once("Worst fits").unwrap();
+    let (requested, _) = html.split_once("Largest χ²/dof").unwrap();
     assert_eq!(drawn(requested), ["7", "7"]);
     for path in [&a, &b] {
         assert!(requested.contains(&format!("title='{}'", path.display())), "{}", path.display());

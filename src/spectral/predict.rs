@@ -1,0 +1,99 @@
+//! Model spectra of given parameters, without data.
+
+use crate::error::{Error, Result};
+use crate::model::LineSpread;
+use crate::recording::Precision;
+use crate::spectra::{ArmSpectra, Spectra};
+use crate::spectral::SpectralFitter;
+use crate::spectral::check::own_grids;
+use crate::spectral::inspect::ModelPoint;
+
+/// The model of one arm at given parameters. Arrays are (pixels).
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ArmPrediction {
+    /// Name of the model's arm.
+    pub name: String,
+    /// Wavelengths in Å, vacuum.
+    pub wavelength: Vec<f64>,
+    /// Flux in the units of the network, shifted, broadened and resolved as the model says, but not multiplied by a
+    /// continuum; NaN where the network does not reach.
+    pub flux: Vec<f64>,
+}
+
+impl SpectralFitter {
+    /// Evaluates the model on the CPU at the values `parameters` of its free parameters, in the order of
+    /// [`parameters`](SpectralFitter::parameters), as a fit evaluates it. The pixels are those of the first of the
+    /// spectra `like`, with its resolution if the model wants it, or else those of the networks. Fluxes, errors and
+    /// masks of `like` have no effect, and arms that it lacks are left out.
+    ///
+    /// # Errors
+    /// Returns [`Error::Usage`] for another number of values than the model has free parameters, for a value outside
+    /// its bounds, for spectra without a row, and if no pixel is left; and the errors that a
+    /// [`fit`](SpectralFitter::fit) of these spectra would have for their arms and wavelengths.
+    pub fn predict(&self, parameters: &[f64], like: Option<&Spectra>) -> Result<Vec<ArmPrediction>> {
+        self.check_values(parameters)?;
+        let grid = match like {
+            Some(spectra) if spectra.is_empty() => return Err(Error::Usage("there is no spectrum to be like".into())),
+            Some(spectra) => ones_like(spectra),
+            None => self.ones_on_own_grids()?,
+        };
+        let point = ModelPoint { place: 0, parameters };
+        let inspected = self.run()?.inspect(&grid, &[point], Precision::F32)?.swap_remove(0);
+        let arms = self.model.arms.iter().zip(inspected).filter_map(|(arm, inspected)| {
+            let data = match grid.arms.as_slice() {
+                [only] if self.model.arms.len() == 1 => only,
+                all => all.iter().find(|data| data.name == arm.name)?,
+            };
+            let on = &inspected.sampling.on;
+            let flux = |j: usize| if on[j] { inspected.model[j] * arm.unit } else { f64::NAN };
+            Some(ArmPrediction {
+                name: arm.name.clone(),
+                wavelength: data.grid(0).into_owned(),
+                flux: (0..data.pixels).map(flux).collect(),
+            })
+        });
+        Ok(arms.collect())
+    }
+
+    /// Returns a spectrum of ones on the wavelengths of each arm's network.
+    fn ones_on_own_grids(&self) -> Result<Spectra<'static>> {
+        if let Some(arm) = self.model.arms.iter().find(|arm| arm.line_spread == LineSpread::File) {
+            return Err(Error::Usage(format!(
+                "arm {:?}: its line spread is that of each spectrum (`line_spread = \"file\"`): give spectra whose \
+                 resolution is to be used",
+                arm.name
+            )));
+        }
+        let wavelengths: Vec<&[f64]> = self.model.arms.iter().map(|arm| arm.emulator.wavelength()).collect();
+        own_grids(&wavelengths, self)
+    }
+
+    /// Fails unless there is a value within its bounds for each free parameter.
+    fn check_values(&self, values: &[f64]) -> Result<()> {
+        let names = self.parameters();
+        if values.len() != names.len() {
+            let (given, wanted) = (values.len(), names.join(", "));
+            return Err(Error::Usage(format!("{given} values are given for the free parameters {wanted}")));
+        }
+        for ((name, value), (lower, upper)) in names.iter().zip(values).zip(self.model.bounds()) {
+            if !(lower..=upper).contains(value) {
+                return Err(Error::Usage(format!(
+                    "{name} = {value} is outside the model's bounds, {lower} to {upper}"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the first of the spectra with fluxes and weights of 1 and without masks.
+fn ones_like(spectra: &Spectra) -> Spectra<'static> {
+    let mut first = spectra.slice(0..1);
+    for arm in &mut first.arms {
+        let ones = vec![1.0; arm.pixels];
+        let whole = ArmSpectra { flux: ones.clone().into(), ivar: ones.into(), mask: Vec::new().into(), ..arm.clone() };
+        *arm = whole;
+    }
+    first
+}
