@@ -29,9 +29,9 @@ pub use coverage::ArmCoverage;
 pub use evaluate::{Guess, GuessedStart, Objectives};
 use misfit::Misfit;
 pub use picture::ArmFit;
+pub use predict::ArmPrediction;
 #[cfg(feature = "files")]
 pub(crate) use results::columns::{LAYOUT, Store};
-pub use predict::ArmPrediction;
 use results::finish::Finish;
 pub use results::flag_counts::FlagCounts;
 pub use results::moments::VelocityPosterior;

@@ -104,11 +104,7 @@ impl SpectralFitter {
     }
 
     /// Evaluates the model at points, for every arm of their spectra; `None` where there is no point.
-    fn models_at_points(
-        &self,
-        spectra: &Spectra,
-        points: &[Option<ModelPoint>],
-    ) -> Result<Vec<Option<Vec<ArmFit>>>> {
+    fn models_at_points(&self, spectra: &Spectra, points: &[Option<ModelPoint>]) -> Result<Vec<Option<Vec<ArmFit>>>> {
         let arms = matched(&self.model, spectra)?;
         let mut run = self.run()?;
         let mut out: Vec<Option<Vec<ArmFit>>> = vec![None; points.len()];

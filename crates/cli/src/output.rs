@@ -4,7 +4,8 @@ use std::path::Path;
 
 use popfit::spectra::FilesReader;
 use popfit::{
-    DeviceRows, Error, FitRow, Journal, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter, TableWriter, WriteOptions,
+    DeviceRows, Error, FitRow, Journal, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter, TableWriter,
+    WriteOptions,
 };
 
 /// Layouts of the result.

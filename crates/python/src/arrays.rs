@@ -109,11 +109,7 @@ pub fn give<'py, T: Element>(py: Python<'py>, values: Vec<T>) -> Bound<'py, PyAn
 ///
 /// # Errors
 /// Returns numpy's error if the shape has another number of elements.
-pub fn give_shaped<'py, T: Element>(
-    py: Python<'py>,
-    values: Vec<T>,
-    shape: &[usize],
-) -> PyResult<Bound<'py, PyAny>> {
+pub fn give_shaped<'py, T: Element>(py: Python<'py>, values: Vec<T>, shape: &[usize]) -> PyResult<Bound<'py, PyAny>> {
     Ok(PyArray1::from_vec(py, values).reshape(shape)?.into_any())
 }
 

@@ -50,9 +50,10 @@ impl SharedEmulator {
         hulls: Vec<(Vec<usize>, Vec<f64>)>,
     ) -> PyResult<SharedEmulator> {
         let labels = labels.into_iter().map(label).collect();
-        let layers = weights.iter().zip(&biases).map(|(weight, bias)| {
-            Ok(Layer::new(weight.as_slice()?.to_vec(), bias.as_slice()?.to_vec()))
-        });
+        let layers = weights
+            .iter()
+            .zip(&biases)
+            .map(|(weight, bias)| Ok(Layer::new(weight.as_slice()?.to_vec(), bias.as_slice()?.to_vec())));
         let layers = layers.collect::<PyResult<Vec<_>>>()?;
         let hulls = hulls.into_iter().map(|(axes, facets)| Hull { axes, facets }).collect();
         let made = activation.parse::<Activation>().and_then(|activation| {

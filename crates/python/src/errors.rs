@@ -27,18 +27,12 @@ pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
         | Error::InputChanged { path }
         | Error::Journal { path, .. }
         | Error::Unsettled { path, .. }
-        | Error::Write { path, .. } => {
-            of_class(py, "Error", message, |details| details.set_item("path", text(path)))
-        }
-        Error::BadSpectrum { row, .. } => {
-            of_class(py, "InputError", message, |details| details.set_item("row", row))
-        }
-        Error::Formula { column, .. } | Error::Wgsl { column, .. } => {
-            of_class(py, "InputError", message, |details| {
-                details.set_item("argument", argument)?;
-                details.set_item("column", column)
-            })
-        }
+        | Error::Write { path, .. } => of_class(py, "Error", message, |details| details.set_item("path", text(path))),
+        Error::BadSpectrum { row, .. } => of_class(py, "InputError", message, |details| details.set_item("row", row)),
+        Error::Formula { column, .. } | Error::Wgsl { column, .. } => of_class(py, "InputError", message, |details| {
+            details.set_item("argument", argument)?;
+            details.set_item("column", column)
+        }),
         Error::InvalidSettings { faults } => of_class(py, "InputError", message, |details| {
             details.set_item("argument", faults.first().map(|fault| fault.name.as_str()))?;
             details.set_item("faults", faults.iter().map(ToString::to_string).collect::<Vec<_>>())
@@ -67,8 +61,8 @@ pub fn of_class(
     describe: impl FnOnce(&Bound<'_, PyDict>) -> PyResult<()>,
 ) -> PyErr {
     let details = PyDict::new(py);
-    let made = describe(&details)
-        .and_then(|()| py.import("popfit._errors")?.getattr(class)?.call((message,), Some(&details)));
+    let made =
+        describe(&details).and_then(|()| py.import("popfit._errors")?.getattr(class)?.call((message,), Some(&details)));
     made.map_or_else(|failure| failure, PyErr::from_value)
 }
 

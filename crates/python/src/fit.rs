@@ -100,7 +100,9 @@ pub fn fit<'py>(
     threads: usize,
 ) -> PyResult<Given<'py>> {
     let watch = Watch::new(py, progress, timeout, threads)?;
-    let made = settings.run_over(model, Vec::new(), PathBuf::new()).and_then(|run| run.fitter(Some(&model.file), model.model.clone()));
+    let made = settings
+        .run_over(model, Vec::new(), PathBuf::new())
+        .and_then(|run| run.fitter(Some(&model.file), model.model.clone()));
     let fitter = made.map_err(|error| exception(py, &error))?;
     let selection = settings.selection(model);
     let mut array_notes = Vec::new();

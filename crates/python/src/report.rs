@@ -27,7 +27,8 @@ pub fn write_report<'py>(
 ) -> PyResult<()> {
     let table = metadata.table(py, columns)?;
     let source = source.as_ref().map(Source::hold).transpose()?;
-    let lent = source.as_ref().map(|source| source.lend(py, model.and_then(|model| model.model.widening()))).transpose()?;
+    let lent =
+        source.as_ref().map(|source| source.lend(py, model.and_then(|model| model.model.widening()))).transpose()?;
     let fitter = model.map(|model| SpectralFitter::new(model.model.clone(), Device::cpu()));
     let mut about = About::default()
         .title("popfit.FitTable".to_string())

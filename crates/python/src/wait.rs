@@ -106,9 +106,7 @@ pub fn run<T: Send>(
             (worker.join(), stopped)
         })
     });
-    let result = ended
-        .map_err(|panic| internal_error(py, panic.as_ref()))?
-        .map_err(|error| exception(py, &error))?;
+    let result = ended.map_err(|panic| internal_error(py, panic.as_ref()))?.map_err(|error| exception(py, &error))?;
     let stopped = stopped.or_else(|| report(py).err());
     Ok(Outcome { result, stopped })
 }
@@ -117,10 +115,7 @@ pub fn run<T: Send>(
 ///
 /// # Errors
 /// Those of [`run`], and the exception that ended it.
-pub fn run_or_raise<T: Send>(
-    py: Python<'_>,
-    work: impl FnOnce(&Control) -> Result<T, Error> + Send,
-) -> PyResult<T> {
+pub fn run_or_raise<T: Send>(py: Python<'_>, work: impl FnOnce(&Control) -> Result<T, Error> + Send) -> PyResult<T> {
     let Outcome { result, stopped } = run(py, Watch::default(), work)?;
     stopped.map_or(Ok(result), Err)
 }
@@ -138,12 +133,7 @@ impl Watch {
     ///
     /// # Errors
     /// Returns an `InputError` if the time is negative or not a number, or if there are no threads.
-    pub fn new(
-        py: Python<'_>,
-        progress: Option<Py<PyAny>>,
-        timeout: Option<f64>,
-        threads: usize,
-    ) -> PyResult<Watch> {
+    pub fn new(py: Python<'_>, progress: Option<Py<PyAny>>, timeout: Option<f64>, threads: usize) -> PyResult<Watch> {
         if threads == 0 {
             return Err(input_error(py, "threads", "threads: 0; give 1 or more"));
         }

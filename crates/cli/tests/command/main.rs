@@ -4,9 +4,9 @@
 mod check;
 mod checksums;
 mod cli;
+mod demo;
 mod devices;
 mod fit_files;
-mod demo;
 mod flags;
 mod ids;
 mod init;
