@@ -1,9 +1,9 @@
 //! Adapters: what there is, and which one to take.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::choice::Kernels;
-use super::{kept, missing};
+use super::missing;
 use crate::error::{Error, Result};
 use crate::kernels::product::Variant;
 
@@ -86,6 +86,14 @@ const fn is_hardware(kind: wgpu::DeviceType) -> bool {
 /// instance ends.
 static INSTANCE: OnceLock<wgpu::Instance> = OnceLock::new();
 
+/// Held while wgpu is asked for adapters or opens a device: not every driver bears that from two threads at once.
+static OPENING: Mutex<()> = Mutex::new(());
+
+/// Waits until no other thread asks wgpu for adapters or a device, and keeps others from it until the guard is dropped.
+pub(super) fn opening() -> MutexGuard<'static, ()> {
+    OPENING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Returns the adapters of all backends that wgpu finds, with the validation of indirect calls switched off.
 pub(super) fn enumerate() -> Vec<wgpu::Adapter> {
     let instance = INSTANCE.get_or_init(|| {
@@ -94,7 +102,7 @@ pub(super) fn enumerate() -> Vec<wgpu::Adapter> {
         descriptor.flags.remove(wgpu::InstanceFlags::VALIDATION_INDIRECT_CALL);
         wgpu::Instance::new(descriptor)
     });
-    let _opening = kept::opening();
+    let _opening = opening();
     pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()))
 }
 

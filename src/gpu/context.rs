@@ -11,7 +11,7 @@ use super::choice::Kernels;
 use super::faults::{Call, Fault, Faults};
 use super::fusion::{Allowed, Fused, MOST_BUFFERS, PROMISED_BUFFERS};
 use super::pipelines::Compiled;
-use super::{kept, known_answer, trusted};
+use super::{known_answer, trusted};
 use crate::error::{Error, Result};
 use crate::kernels::product::{Products, Variant};
 use crate::recording::Kind;
@@ -87,7 +87,7 @@ impl Context {
             descriptor.experimental_features = trusted::experimental_features();
         }
         let opened = {
-            let _opening = kept::opening();
+            let _opening = adapter::opening();
             pollster::block_on(adapter.request_device(&descriptor))
         };
         let (device, queue) = opened.map_err(|e| Error::Device { device: name.clone(), message: e.to_string() })?;

@@ -3,7 +3,7 @@
 //! A device costs a second of a driver's work and a gigabyte or more of what it reserves, and a program that names a
 //! device in each call would pay for it each time. Handles are kept until [`close`].
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use super::adapter::{self, Choice};
 use super::context::{Context, Options};
@@ -15,14 +15,6 @@ type Key = (usize, String, wgpu::Backend, String);
 
 /// The open devices.
 static OPEN: Mutex<Vec<(Key, GpuDevice)>> = Mutex::new(Vec::new());
-
-/// Held while wgpu is asked for adapters or opens a device: not every driver bears that from two threads at once.
-static OPENING: Mutex<()> = Mutex::new(());
-
-/// Waits until no other thread asks wgpu for adapters or a device, and keeps others from it until the guard is dropped.
-pub(super) fn opening() -> MutexGuard<'static, ()> {
-    OPENING.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Returns the open device of the chosen adapter, or opens and probes it. One that has failed is opened anew.
 pub(super) fn open(choice: Choice) -> Result<GpuDevice> {
