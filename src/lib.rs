@@ -117,11 +117,12 @@ pub use recording::Precision;
 pub use solver::{LevenbergMarquardt, NelderMead, Solver, Status};
 pub use spectra::{Spectra, Widening};
 pub use spectral::{
-    ArmCoverage, ArmFit, DeviceProfile, DeviceRows, DeviceStage, FitRow, FitTable, FlagCounts, HostStage, Id, Journal,
-    Profile, Rounds, RowView, Sink, SpectralFitter, Summary, VelocityPosterior,
+    ArmCoverage, ArmFit, ColumnValues, ColumnView, DeviceProfile, DeviceRows, DeviceStage, FitColumn, FitRow, FitTable,
+    FlagCounts, HostStage, Id, Journal, Profile, Rounds, RowView, Schema, Sink, SpectralFitter, Summary,
+    VelocityPosterior,
 };
 #[cfg(feature = "files")]
-pub use table::{RvTabWriter, Schema, TableReader, TableWriter};
+pub use table::{RvTabWriter, TableReader, TableWriter};
 pub use values::Values;
 
 /// Compiles the README's example.

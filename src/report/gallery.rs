@@ -80,33 +80,15 @@ mod tests {
     use super::super::panel::Panel;
     use super::*;
     use crate::solver::Status;
-    use crate::spectral::{ArmFit, FitRow, Id};
+    use crate::spectral::{ArmFit, FitRow};
 
     fn panel(order: u64) -> Panel {
         let row = FitRow {
-            id: Id::Integer(100 + order as i64),
             file: "a.npz".into(),
             row: order,
             status: Status::BadInput,
             status_text: "no_data".into(),
-            message: String::new(),
-            rounds: 0,
-            evaluations: 0,
-            chi2: f64::NAN,
-            dof: 0,
-            objective: f64::NAN,
-            parameters: Vec::new(),
-            errors: Vec::new(),
-            released_errors: Vec::new(),
-            downweighted: None,
-            at_bound: 0,
-            flags: crate::Flags::empty(),
-            start: None,
-            continuum_terms: Vec::new(),
-            unreached: Vec::new(),
-            n_starts_agree: 0,
-            posterior: None,
-            correlations: Vec::new(),
+            ..FitRow::new(100 + order as i64, 0)
         };
         let pixels = 20;
         let arm = ArmFit {

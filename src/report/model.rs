@@ -6,8 +6,8 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::io::output::Metadata;
 use crate::model::{ModelFile, SpectralModel};
+use crate::spectral::Schema;
 use crate::spectral::SpectralFitter;
-use crate::table::Schema;
 
 /// Name that errors give to the model file's text in the metadata of a table.
 const IN_TABLE: &str = "model in the table's metadata";

@@ -26,13 +26,21 @@ use crate::spectra::{Spectra, SpectraReader};
 pub use coverage::ArmCoverage;
 use misfit::Misfit;
 pub use picture::ArmFit;
+#[cfg(feature = "files")]
+pub(crate) use results::columns::{LAYOUT, Store};
 use results::finish::Finish;
 pub use results::flag_counts::FlagCounts;
 pub use results::moments::VelocityPosterior;
 #[cfg(feature = "files")]
 pub(crate) use results::quantity;
 pub use results::row::{FitRow, Id};
+#[cfg(feature = "files")]
+pub(crate) use results::schema::Column;
+pub use results::schema::Schema;
 pub use results::table::{FitTable, RowView, Sink};
+#[cfg(feature = "files")]
+pub(crate) use results::values::Kind;
+pub use results::values::{ColumnValues, ColumnView, FitColumn};
 use run::Run;
 use search::shared::Shared;
 use stream::in_memory;

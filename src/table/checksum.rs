@@ -26,7 +26,7 @@ use arrow_schema::DataType;
 use twox_hash::XxHash3_128;
 
 use super::Entry;
-use super::columns::{MEANING, UNIT};
+use super::parquet::{MEANING, UNIT};
 use crate::error::changed;
 
 /// The metadata's key.

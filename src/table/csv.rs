@@ -1,13 +1,13 @@
 //! The result table as CSV: a header, then one line per row. Floats are read back exactly; not-a-number is `nan`,
 //! infinities are `inf` and `-inf`.
 
+use std::borrow::Cow;
 use std::io;
 
 use csv::{Error, ErrorKind, IntoInnerError, Writer};
 
-use super::columns::{Column, Value};
 use crate::io::files::File;
-use crate::spectral::FitRow;
+use crate::spectral::{Column, ColumnValues};
 
 /// A result table that is being written as CSV.
 pub(super) struct CsvTable {
@@ -23,13 +23,14 @@ impl CsvTable {
     }
 
     /// Writes one CSV line per row, with a field for each column.
-    pub fn append(&mut self, columns: &[Column], rows: &[FitRow]) -> io::Result<()> {
-        for row in rows {
+    pub fn append(&mut self, columns: &[ColumnValues]) -> io::Result<()> {
+        for row in 0..columns.first().map_or(0, ColumnValues::len) {
             for column in columns {
-                let field = match column.value(row) {
-                    Value::Integer(n) => n.to_string().into(),
-                    Value::Float(x) => float(x).into(),
-                    Value::Text(text) => text,
+                let field: Cow<str> = match column {
+                    ColumnValues::Int32(values) => values[row].to_string().into(),
+                    ColumnValues::Int64(values) => values[row].to_string().into(),
+                    ColumnValues::Float64(values) => float(values[row]).into(),
+                    ColumnValues::Text(texts) => texts[row].as_str().into(),
                 };
                 self.writer.write_field(field.as_bytes()).map_err(system)?;
             }

@@ -1,4 +1,4 @@
-//! The result table as FITS: HDU 1 `RESULTS` with the columns of `columns.rs`, HDU 2 `METADATA` with the metadata.
+//! The result table as FITS: HDU 1 `RESULTS` HDU 2 `METADATA` with the metadata.
 //!
 //! Text in FITS is printable ASCII, and trailing spaces are not significant. [`escape`] writes any text so that
 //! [`unescape`] restores it.
@@ -7,15 +7,14 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use super::Entry;
-use super::columns::{Column, Kind, Value};
 use crate::error::Result;
 use crate::io::files::File;
 use crate::io::fits::sum::OnesSum;
 use crate::io::fits::writer::cards::Cards;
 use crate::io::fits::writer::table::{FitsColumn, TableUnit, refused};
 use crate::io::output::Metadata;
-use crate::spectra::ColumnValues;
-use crate::spectral::FitRow;
+use crate::spectra;
+use crate::spectral::{Column, ColumnValues, Kind};
 
 /// A result table that is being written as FITS.
 pub(super) struct FitsTable {
@@ -35,10 +34,9 @@ impl FitsTable {
         Ok(FitsTable { file, table, metadata: metadata.table_entries() })
     }
 
-    /// Appends the cells of these rows to the table's temporary file.
-    pub fn append(&mut self, columns: &[Column], rows: &[FitRow]) -> std::io::Result<()> {
-        let values: Vec<ColumnValues> = columns.iter().map(|column| values(column, rows)).collect();
-        self.table.append(&values)
+    /// Appends rows, which are given by columns, to the table's temporary file.
+    pub fn append(&mut self, columns: Vec<ColumnValues>) -> std::io::Result<()> {
+        self.table.append(&columns.into_iter().map(as_in_fits).collect::<Vec<_>>())
     }
 
     /// Adds a key and value to the metadata, which `finish` writes as a table of its own.
@@ -59,13 +57,13 @@ impl FitsTable {
 /// Returns a FITS table of metadata: text columns `key` and `value`, one row per line of a value, as the model file has
 /// many. The value is read back as the lines of a key, joined by line feeds.
 pub(super) fn metadata_unit(path: &Path, entries: &[Entry]) -> Result<TableUnit> {
-    let text = ColumnValues::Text(Vec::new());
+    let text = spectra::ColumnValues::Text(Vec::new());
     let columns = ["key", "value"].map(|name| FitsColumn::new(name, "", &text));
     let mut table = TableUnit::new(path, "METADATA", columns.to_vec())?;
     let lines = || entries.iter().flat_map(|Entry { key, value }| value.split('\n').map(move |line| (key, line)));
     let keys = lines().map(|(key, _)| escape(key)).collect();
     let values = lines().map(|(_, line)| escape(line)).collect();
-    table.append(&[ColumnValues::Text(keys), ColumnValues::Text(values)]).map_err(refused(path))?;
+    table.append(&[keys, values].map(spectra::ColumnValues::Text)).map_err(refused(path))?;
     Ok(table)
 }
 
@@ -122,27 +120,22 @@ pub(super) fn spelled(unit: &str) -> &str {
 }
 
 /// Returns an empty array of the element type that a column of this kind has.
-fn like(kind: Kind) -> ColumnValues {
-    match kind {
-        Kind::Int32 => ColumnValues::I32(Vec::new()),
-        Kind::Int64 => ColumnValues::I64(Vec::new()),
-        Kind::Float64 => ColumnValues::F64(Vec::new()),
+fn like(kind: Kind) -> spectra::ColumnValues {
+    as_in_fits(match kind {
+        Kind::Int32 => ColumnValues::Int32(Vec::new()),
+        Kind::Int64 => ColumnValues::Int64(Vec::new()),
+        Kind::Float64 => ColumnValues::Float64(Vec::new()),
         Kind::Text => ColumnValues::Text(Vec::new()),
-    }
+    })
 }
 
-/// Returns the cells of one column for all rows, as one array of the column's type.
-fn values(column: &Column, rows: &[FitRow]) -> ColumnValues {
-    let cells = rows.iter().map(|row| column.value(row));
-    match column.kind {
-        Kind::Int32 => ColumnValues::I32(cells.map(|v| v.integer() as i32).collect()),
-        Kind::Int64 => ColumnValues::I64(cells.map(Value::integer).collect()),
-        Kind::Float64 => {
-            ColumnValues::F64(cells.map(|v| if let Value::Float(x) = v { x } else { v.integer() as f64 }).collect())
-        }
-        Kind::Text => ColumnValues::Text(
-            cells.map(|v| if let Value::Text(t) = v { escape(&t) } else { v.integer().to_string() }).collect(),
-        ),
+/// Converts the values of a column to those of a FITS table, whose texts have escapes.
+fn as_in_fits(values: ColumnValues) -> spectra::ColumnValues {
+    match values {
+        ColumnValues::Int32(values) => spectra::ColumnValues::I32(values),
+        ColumnValues::Int64(values) => spectra::ColumnValues::I64(values),
+        ColumnValues::Float64(values) => spectra::ColumnValues::F64(values),
+        ColumnValues::Text(texts) => spectra::ColumnValues::Text(texts.iter().map(|text| escape(text)).collect()),
     }
 }
 

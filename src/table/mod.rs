@@ -1,14 +1,14 @@
-//! The result table's writers (Parquet, FITS and CSV, with the same columns) and readers (Parquet and FITS); and
-//! rvspecfit's tables.
+//! Writers and readers of the result table in Parquet, FITS and CSV, with the columns that
+//! `spectral/results/columns.rs` declares; and rvspecfit's tables.
 
 #[cfg(feature = "parquet")]
 mod checksum;
-mod columns;
 mod csv;
 mod fits;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod read;
+mod read_csv;
 mod read_fits;
 #[cfg(feature = "parquet")]
 mod read_parquet;
@@ -25,47 +25,17 @@ use crate::error::{Error, Result};
 use crate::flag::Flags;
 use crate::io::files::File;
 use crate::io::output::{Metadata, OutputRecord, Staged, WriteOptions};
-use crate::setters::setters;
 use crate::solver::Status;
 use crate::spectra::Spectra;
-use crate::spectral::{DeviceRows, FitRow, FitTable, Id, Journal, RowView, Sink, SpectralFitter};
-use columns::Column;
+use crate::spectral::{
+    Column, DeviceRows, FitRow, FitTable, Journal, LAYOUT, RowView, Schema, Sink, SpectralFitter, Store,
+};
 use csv::CsvTable;
 use fits::FitsTable;
 #[cfg(feature = "parquet")]
 use parquet::ParquetTable;
 pub use read::TableReader;
 pub use rvtab::RvTabWriter;
-
-/// Facts that decide the columns, known before the first fit.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Schema {
-    /// Names of the free parameters.
-    pub parameters: Vec<String>,
-    /// True if the column `id` is text (int64 otherwise). Integer ids are then written as text.
-    pub text_ids: bool,
-    /// True if there are the columns of the velocity's posterior.
-    pub posterior: bool,
-    /// True if there is a column `NAME_err_released` for each parameter: its standard error with all bounds released.
-    pub released_errors: bool,
-    /// True if there is the column `downweighted`, because the model has a robust loss.
-    pub downweighted: bool,
-    /// Name and unit of each label whose unit is known; the usual ones (K, dex, km/s) need not be given.
-    pub units: Vec<(String, String)>,
-    /// Names of the model's arms, for the columns `continuum_terms_ARM`; empty for one that stands alone.
-    pub arms: Vec<String>,
-}
-
-setters!(Schema {
-    parameters: Vec<String>;
-    text_ids: bool;
-    posterior: bool;
-    released_errors: bool;
-    downweighted: bool;
-    units: Vec<(String, String)>;
-    arms: Vec<String>;
-});
 
 impl Schema {
     /// Returns which columns a table of this fitter's results has: its parameters, units, arms and optional columns.
@@ -79,14 +49,6 @@ impl Schema {
             units: fitter.units(),
             arms: fitter.arms(),
         }
-    }
-
-    /// Returns the names of the table's columns, in the order in which they are written.
-    ///
-    /// # Errors
-    /// [`Error::Model`] when two columns would have the same name.
-    pub fn column_names(&self) -> Result<Vec<String>> {
-        Ok(columns::columns(self)?.into_iter().map(|column| column.name).collect())
     }
 }
 
@@ -118,7 +80,7 @@ impl Metadata {
         let statuses = Status::ALL.iter().map(|s| format!("{} {}: {}", s.code(), s.name(), s.meaning()));
         let flags = Flags::DESCRIPTIONS.iter().map(|f| format!("{} {}: {}", f.bit, f.name, f.meaning));
         let mut entries = self.entries();
-        entries.push(Entry::new("popfit.layout", columns::LAYOUT.to_string()));
+        entries.push(Entry::new("popfit.layout", LAYOUT.to_string()));
         entries.push(Entry::new("popfit.status", statuses.collect::<Vec<_>>().join("\n")));
         entries.push(Entry::new("popfit.flags", flags.collect::<Vec<_>>().join("\n")));
         entries
@@ -205,7 +167,7 @@ impl TableWriter {
     pub fn create(path: impl AsRef<Path>, schema: &Schema, options: impl Into<WriteOptions>) -> Result<TableWriter> {
         let (path, WriteOptions { overwrite, metadata }) = (path.as_ref(), options.into());
         let extension = extension(path)?;
-        let columns = columns::columns(schema)?;
+        let columns = schema.distinct_columns()?;
         let (staged, file) = Staged::create(path, overwrite)?;
         let format = open(extension, path, file, &columns, &metadata)?;
         Ok(TableWriter { schema: schema.clone(), columns, format, staged })
@@ -221,13 +183,14 @@ impl TableWriter {
         }
         for row in rows {
             let refused = |message| Error::Write { path: self.staged.target().to_path_buf(), message };
-            columns::check_row(&self.schema, row).map_err(refused)?;
+            self.schema.check_row(row).map_err(refused)?;
         }
+        let values = Store::of_rows(rows).into_values(&self.columns);
         let written = match &mut self.format {
             #[cfg(feature = "parquet")]
-            Format::Parquet(table) => table.append(&self.columns, rows),
-            Format::Csv(table) => table.append(&self.columns, rows),
-            Format::Fits(table) => table.append(&self.columns, rows),
+            Format::Parquet(table) => table.append(values),
+            Format::Csv(table) => table.append(&values),
+            Format::Fits(table) => table.append(values),
         };
         written.map_err(Error::writing(self.staged.target()))
     }
@@ -303,17 +266,7 @@ impl FitTable {
     /// # Errors
     /// The errors of [`TableWriter::create`], [`TableWriter::append`] and [`TableWriter::finish`].
     pub fn write_with(&self, path: impl AsRef<Path>, options: impl Into<WriteOptions>) -> Result<()> {
-        let text_ids = self.ids().iter().any(|id| matches!(id, Id::Text(_)));
-        let schema = Schema {
-            parameters: self.names().to_vec(),
-            text_ids,
-            posterior: self.has_posteriors(),
-            released_errors: self.has_released_errors(),
-            downweighted: self.has_downweighted(),
-            units: self.units().to_vec(),
-            arms: self.arms().to_vec(),
-        };
-        let mut writer = TableWriter::create(path, &schema, options)?;
+        let mut writer = TableWriter::create(path, &self.schema(), options)?;
         let mut rows = self.rows();
         while rows.len() > 0 {
             writer.append(&rows.by_ref().take(ROWS_AT_ONCE).map(RowView::to_row).collect::<Vec<_>>())?;

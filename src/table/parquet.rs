@@ -17,11 +17,15 @@ use serde_json::json;
 
 use super::Entry;
 use super::checksum::{self, Checksums};
-use super::columns::{Column, Kind, MEANING, UNIT, Value};
+use crate::error::{Error, Result};
 use crate::io::files::File;
 use crate::io::output::Metadata;
-use crate::spectral::FitRow;
+use crate::spectral::{Column, ColumnValues, FitTable, Kind};
 
+/// Key of a unit in the metadata of a field.
+pub(super) const UNIT: &str = "unit";
+/// Key of a meaning in the metadata of a field.
+pub(super) const MEANING: &str = "description";
 /// Key in the metadata of the Arrow schema under which astropy looks for units and descriptions.
 const ASTROPY: &str = "table_meta_yaml";
 /// Number of rows of a row group. Its description of the columns is kept in memory until the end of the file.
@@ -39,9 +43,7 @@ pub(super) struct ParquetTable {
 impl ParquetTable {
     /// Begins a Parquet result table with these columns in an empty file.
     pub fn new(file: File, columns: &[Column], metadata: &Metadata) -> io::Result<ParquetTable> {
-        let fields: Vec<Field> = columns.iter().map(field).collect();
-        let header = HashMap::from([(ASTROPY.to_string(), astropy_header(columns))]);
-        let schema = Arc::new(arrow_schema::Schema::new_with_metadata(fields, header));
+        let schema = arrow_schema(columns, &[]);
         let metadata = metadata.table_entries();
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
@@ -52,9 +54,9 @@ impl ParquetTable {
         Ok(ParquetTable { writer, file, schema, checksums: Checksums::new(GROUP), metadata })
     }
 
-    /// Writes rows to the Parquet file, and adds them to its checksums.
-    pub fn append(&mut self, columns: &[Column], rows: &[FitRow]) -> io::Result<()> {
-        let arrays = columns.iter().map(|column| array(column, rows)).collect();
+    /// Writes rows, which are given by columns, to the Parquet file, and adds them to its checksums.
+    pub fn append(&mut self, columns: Vec<ColumnValues>) -> io::Result<()> {
+        let arrays = columns.into_iter().map(array).collect();
         let batch = RecordBatch::try_new(self.schema.clone(), arrays).map_err(|error| system(error.into()))?;
         self.checksums.add(&batch).map_err(io::Error::other)?;
         self.writer.write(&batch).map_err(system)
@@ -83,6 +85,28 @@ fn system(error: ParquetError) -> io::Error {
         ParquetError::External(source) => source.downcast().map_or_else(io::Error::other, |source| *source),
         other => io::Error::other(other),
     }
+}
+
+impl FitTable {
+    /// Returns the table as an Arrow record batch with the columns, types, units, meanings and metadata of the Parquet
+    /// file that [`write_with`](FitTable::write_with) makes of it. Checksums are those of files alone.
+    ///
+    /// # Errors
+    /// Returns [`Error::Model`] if two columns would have the same name.
+    pub fn record_batch(&self, metadata: &Metadata) -> Result<RecordBatch> {
+        let columns = self.schema().distinct_columns()?;
+        let schema = arrow_schema(&columns, &metadata.table_entries());
+        let arrays = self.clone().into_columns().into_iter().map(|column| array(column.values)).collect();
+        RecordBatch::try_new(schema, arrays).map_err(|error| Error::Usage(error.to_string()))
+    }
+}
+
+/// Returns the Arrow schema of a table: its fields, astropy's header and entries of metadata.
+fn arrow_schema(columns: &[Column], entries: &[Entry]) -> Arc<arrow_schema::Schema> {
+    let fields: Vec<Field> = columns.iter().map(field).collect();
+    let mut metadata = HashMap::from([(ASTROPY.to_string(), astropy_header(columns))]);
+    metadata.extend(entries.iter().map(|entry| (entry.key.clone(), entry.value.clone())));
+    Arc::new(arrow_schema::Schema::new_with_metadata(fields, metadata))
 }
 
 /// Returns a column's Arrow field: name, type, no nulls, and its unit and meaning as metadata.
@@ -118,19 +142,12 @@ fn data_type(kind: Kind) -> DataType {
     }
 }
 
-/// Returns the cells of one column for all rows, as an Arrow array.
-fn array(column: &Column, rows: &[FitRow]) -> ArrayRef {
-    let values = rows.iter().map(|row| column.value(row));
-    match column.kind {
-        Kind::Int32 => Arc::new(Int32Array::from_iter_values(values.map(|v| v.integer() as i32))),
-        Kind::Int64 => Arc::new(Int64Array::from_iter_values(values.map(Value::integer))),
-        Kind::Float64 => Arc::new(Float64Array::from_iter_values(values.map(|v| match v {
-            Value::Float(x) => x,
-            other => other.integer() as f64,
-        }))),
-        Kind::Text => Arc::new(StringArray::from_iter_values(values.map(|v| match v {
-            Value::Text(text) => text.into_owned(),
-            other => other.integer().to_string(),
-        }))),
+/// Converts the values of a column to an Arrow array. Numbers are moved.
+fn array(values: ColumnValues) -> ArrayRef {
+    match values {
+        ColumnValues::Int32(values) => Arc::new(Int32Array::from(values)),
+        ColumnValues::Int64(values) => Arc::new(Int64Array::from(values)),
+        ColumnValues::Float64(values) => Arc::new(Float64Array::from(values)),
+        ColumnValues::Text(values) => Arc::new(StringArray::from(values)),
     }
 }

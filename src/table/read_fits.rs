@@ -6,11 +6,12 @@ use std::path::Path;
 
 use super::Entry;
 use super::fits::{read_unit, unescape};
-use super::read::{Cells, Source};
+use super::read::{Source, Wanted, converted};
 use crate::error::{Error, Result, changed};
 use crate::io::fits::hdu::Checksums;
 use crate::io::fits::tables::FitsTables;
-use crate::spectra::{Column, ColumnValues};
+use crate::spectra::{self, Column};
+use crate::spectral::ColumnValues;
 
 /// Number of rows per batch.
 const BATCH: usize = 4096;
@@ -96,10 +97,12 @@ fn names(units: &[Unit], checksums: Checksums) -> Option<String> {
 
 /// Returns the metadata of a key and a value column, where following rows with the same key are lines of one value.
 fn joined(columns: &[Column]) -> Vec<Entry> {
-    let [ColumnValues::Text(keys), ColumnValues::Text(lines)] = [0, 1].map(|c| match columns.get(c) {
-        Some(column) => column.values.clone(),
-        None => ColumnValues::Text(Vec::new()),
-    }) else {
+    let [spectra::ColumnValues::Text(keys), spectra::ColumnValues::Text(lines)] =
+        [0, 1].map(|c| match columns.get(c) {
+            Some(column) => column.values.clone(),
+            None => spectra::ColumnValues::Text(Vec::new()),
+        })
+    else {
         return Vec::new();
     };
     let mut entries: Vec<Entry> = Vec::new();
@@ -118,7 +121,7 @@ impl Source for FitsSource {
     }
 
     fn text_ids(&self, id: usize) -> bool {
-        self.columns.get(id).is_some_and(|column| matches!(column.values, ColumnValues::Text(_)))
+        self.columns.get(id).is_some_and(|column| matches!(column.values, spectra::ColumnValues::Text(_)))
     }
 
     fn metadata(&self) -> Vec<Entry> {
@@ -134,59 +137,45 @@ impl Source for FitsSource {
         self.notes.clone()
     }
 
-    fn next_batch(&mut self) -> Result<Option<Box<dyn Cells>>, String> {
+    fn next_batch(&mut self, wanted: &[Wanted]) -> Result<Option<Vec<ColumnValues>>, String> {
         let rows = self.next..(self.next + BATCH).min(self.rows);
         if rows.is_empty() {
             return Ok(None);
         }
         self.next = rows.end;
-        let count = rows.len();
-        let mut columns = self.file.columns(RESULTS, rows).map_err(|e| e.to_string())?;
-        for column in columns.iter_mut().filter(|_| self.is_own) {
-            if let ColumnValues::Text(texts) = &mut column.values {
-                texts.iter_mut().for_each(|text| *text = unescape(text));
+        let columns = self.file.columns(RESULTS, rows).map_err(|e| e.to_string())?;
+        let of_column = |wanted: &Wanted| {
+            let Column { name, values, .. } = columns.get(wanted.place).ok_or("damaged: a column is missing")?;
+            converted(name, self.values(values), wanted.kind)
+        };
+        wanted.iter().map(of_column).collect::<Result<_, _>>().map(Some)
+    }
+}
+
+impl FitsSource {
+    /// Returns the values of a column, with integers of any size as int64 and texts without escapes; `None` for other
+    /// types.
+    fn values(&self, values: &spectra::ColumnValues) -> Option<ColumnValues> {
+        fn integers<T: Copy + TryInto<i64>>(values: &[T]) -> Option<ColumnValues> {
+            values.iter().map(|x| (*x).try_into().ok()).collect::<Option<_>>().map(ColumnValues::Int64)
+        }
+        match values {
+            spectra::ColumnValues::U8(values) => integers(values),
+            spectra::ColumnValues::I16(values) => integers(values),
+            spectra::ColumnValues::U16(values) => integers(values),
+            spectra::ColumnValues::I32(values) => integers(values),
+            spectra::ColumnValues::U32(values) => integers(values),
+            spectra::ColumnValues::I64(values) => integers(values),
+            spectra::ColumnValues::U64(values) => integers(values),
+            spectra::ColumnValues::F32(values) => {
+                Some(ColumnValues::Float64(values.iter().map(|x| f64::from(*x)).collect()))
             }
-        }
-        Ok(Some(Box::new(FitsCells { columns, rows: count })))
-    }
-}
-
-/// A batch of a table in FITS.
-struct FitsCells {
-    columns: Vec<Column>,
-    rows: usize,
-}
-
-impl Cells for FitsCells {
-    fn rows(&self) -> usize {
-        self.rows
-    }
-
-    fn integer(&self, c: usize, r: usize) -> Option<i64> {
-        fn at<T: Copy + TryInto<i64>>(values: &[T], r: usize) -> Option<i64> {
-            values.get(r).and_then(|x| (*x).try_into().ok())
-        }
-        match &self.columns.get(c)?.values {
-            ColumnValues::U8(v) => at(v, r),
-            ColumnValues::I16(v) => at(v, r),
-            ColumnValues::U16(v) => at(v, r),
-            ColumnValues::I32(v) => at(v, r),
-            ColumnValues::U32(v) => at(v, r),
-            ColumnValues::I64(v) => at(v, r),
-            ColumnValues::U64(v) => at(v, r),
-            _ => None,
-        }
-    }
-
-    fn float(&self, c: usize, r: usize) -> f64 {
-        self.columns.get(c).and_then(|column| column.values.number(r)).unwrap_or(f64::NAN)
-    }
-
-    fn text(&self, c: usize, r: usize) -> String {
-        match self.columns.get(c).map(|column| &column.values) {
-            Some(ColumnValues::Text(v)) => v.get(r).cloned().unwrap_or_default(),
-            Some(ColumnValues::F32(_) | ColumnValues::F64(_) | ColumnValues::Bool(_)) => self.float(c, r).to_string(),
-            _ => self.integer(c, r).map_or_else(String::new, |n| n.to_string()),
+            spectra::ColumnValues::F64(values) => Some(ColumnValues::Float64(values.clone())),
+            spectra::ColumnValues::Text(texts) if self.is_own => {
+                Some(ColumnValues::Text(texts.iter().map(|text| unescape(text)).collect()))
+            }
+            spectra::ColumnValues::Text(texts) => Some(ColumnValues::Text(texts.clone())),
+            spectra::ColumnValues::Bool(_) => None,
         }
     }
 }

@@ -5,19 +5,20 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type, Int32Type, Int64Type};
-use arrow_array::{Array, RecordBatch};
 use arrow_schema::{DataType, FieldRef};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::file::metadata::{ColumnChunkMetaData, FileMetaData, KeyValue};
 
 use super::Entry;
 use super::checksum::{self, Verifier};
-use super::columns::UNIT;
-use super::read::{Cells, Source};
+use super::parquet::UNIT;
+use super::read::{Source, Wanted, converted};
 use crate::error::{Error, Result};
 use crate::io::files;
+use crate::spectral::ColumnValues;
 
 /// A result table in Parquet.
 pub(super) struct ParquetSource {
@@ -127,7 +128,7 @@ impl Source for ParquetSource {
         }
     }
 
-    fn next_batch(&mut self) -> Result<Option<Box<dyn Cells>>, String> {
+    fn next_batch(&mut self, wanted: &[Wanted]) -> Result<Option<Vec<ColumnValues>>, String> {
         let batch = decoded(|| self.reader.next().transpose())?;
         if let Checks::Verified(verifier) = &mut self.checks {
             match &batch {
@@ -135,45 +136,37 @@ impl Source for ParquetSource {
                 None => verifier.finish()?,
             }
         }
-        Ok(batch.map(|batch| Box::new(ParquetCells(batch)) as Box<dyn Cells>))
+        let Some(batch) = batch else { return Ok(None) };
+        let of_column = |wanted: &Wanted| {
+            let name = self.names.get(wanted.place).map_or("", String::as_str);
+            converted(name, values(batch.column(wanted.place)), wanted.kind)
+        };
+        wanted.iter().map(of_column).collect::<Result<_, _>>().map(Some)
     }
 }
 
-/// A batch of a table in Parquet.
-struct ParquetCells(RecordBatch);
-
-impl Cells for ParquetCells {
-    fn rows(&self) -> usize {
-        self.0.num_rows()
-    }
-
-    fn integer(&self, c: usize, r: usize) -> Option<i64> {
-        let column = self.0.column(c);
-        match column.data_type() {
-            _ if column.is_null(r) => None,
-            DataType::Int32 => Some(i64::from(column.as_primitive::<Int32Type>().value(r))),
-            DataType::Int64 => Some(column.as_primitive::<Int64Type>().value(r)),
-            _ => None,
+/// Returns the values of an array, with 0, NaN or an empty text in empty cells; `None` for types that no table has.
+fn values(array: &dyn Array) -> Option<ColumnValues> {
+    let text = |text: Option<&str>| text.unwrap_or_default().to_string();
+    Some(match array.data_type() {
+        DataType::Int32 => {
+            let integers = array.as_primitive::<Int32Type>().iter();
+            ColumnValues::Int64(integers.map(|n| n.map_or(0, i64::from)).collect())
         }
-    }
-
-    fn float(&self, c: usize, r: usize) -> f64 {
-        let column = self.0.column(c);
-        match column.data_type() {
-            _ if column.is_null(r) => f64::NAN,
-            DataType::Float64 => column.as_primitive::<Float64Type>().value(r),
-            DataType::Float32 => f64::from(column.as_primitive::<Float32Type>().value(r)),
-            _ => self.integer(c, r).map_or(f64::NAN, |n| n as f64),
+        DataType::Int64 => {
+            ColumnValues::Int64(array.as_primitive::<Int64Type>().iter().map(Option::unwrap_or_default).collect())
         }
-    }
-
-    fn text(&self, c: usize, r: usize) -> String {
-        let column = self.0.column(c);
-        match column.data_type() {
-            _ if column.is_null(r) => String::new(),
-            DataType::Utf8 => column.as_string::<i32>().value(r).to_string(),
-            DataType::LargeUtf8 => column.as_string::<i64>().value(r).to_string(),
-            _ => self.integer(c, r).map_or_else(String::new, |n| n.to_string()),
+        DataType::Float32 => {
+            let floats = array.as_primitive::<Float32Type>().iter();
+            ColumnValues::Float64(floats.map(|x| x.map_or(f64::NAN, f64::from)).collect())
         }
-    }
+        DataType::Float64 => {
+            let floats = array.as_primitive::<Float64Type>().iter();
+            ColumnValues::Float64(floats.map(|x| x.unwrap_or(f64::NAN)).collect())
+        }
+        DataType::Utf8 => ColumnValues::Text(array.as_string::<i32>().iter().map(text).collect()),
+        DataType::LargeUtf8 => ColumnValues::Text(array.as_string::<i64>().iter().map(text).collect()),
+        DataType::Utf8View => ColumnValues::Text(array.as_string_view().iter().map(text).collect()),
+        _ => return None,
+    })
 }

@@ -170,13 +170,18 @@ pub fn journal(bytes: &[u8]) {
     });
 }
 
-/// Result tables: Parquet by its first bytes, or a recipe of FITS.
+/// Returns name and bytes of a result table: Parquet or CSV by its first bytes, or a recipe of FITS.
+pub fn table_file(bytes: &[u8]) -> (&'static str, Vec<u8>) {
+    match bytes {
+        [b'P', b'A', b'R', b'1', ..] => ("table.parquet", bytes.to_vec()),
+        [b'i', b'd', b',', ..] => ("table.csv", bytes.to_vec()),
+        _ => ("table.fits", recipes::fits(bytes)),
+    }
+}
+
+/// Result tables.
 pub fn table(bytes: &[u8]) {
-    let is_parquet = bytes.starts_with(b"PAR1");
-    let (name, bytes) = match is_parquet {
-        true => ("table.parquet", bytes.to_vec()),
-        false => ("table.fits", recipes::fits(bytes)),
-    };
+    let (name, bytes) = table_file(bytes);
     with_file(name, &bytes, |path| {
         let Ok(mut reader) = TableReader::open(path) else { return };
         while let Ok(Some(rows)) = reader.next_batch() {

@@ -69,12 +69,13 @@ fn seeds_are_read_not_refused() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     for (target, name, bytes) in seeds::all() {
-        let bytes = match target {
-            "emulator_npz" | "spectra_npz" => recipes::npz(&bytes),
-            "fits" | "table" => recipes::fits(&bytes),
-            _ => bytes,
+        let (file, bytes) = match target {
+            "emulator_npz" | "spectra_npz" => ("seed.fits", recipes::npz(&bytes)),
+            "fits" => ("seed.fits", recipes::fits(&bytes)),
+            "table" => harness::table_file(&bytes),
+            _ => ("seed.fits", bytes),
         };
-        let path = popfit_testing::file(folder.path(), &format!("{target}.fits"), &bytes);
+        let path = popfit_testing::file(folder.path(), file, &bytes);
         let error = match target {
             "safetensors" | "emulator_npz" => popfit::Emulator::open(&path).err(),
             "spectra_npz" | "fits" => popfit::Spectra::open(&path).err(),

@@ -57,6 +57,7 @@ pub fn all() -> Vec<Seed> {
         add("formula", &format!("{k}"), text.as_bytes().to_vec());
     }
     add("table", "two_rows", [&[1], result_table().as_slice()].concat());
+    add("table", "csv", CSV.as_bytes().to_vec());
     add("journal", "records", journal());
     seeds
 }
@@ -159,6 +160,10 @@ pub fn table(name: &str, rows: usize, columns: &[(&str, &str, usize)], fill: &[u
     );
     unit(&cards, (rows * width) as u16, fill)
 }
+
+/// A result table of one row in CSV.
+const CSV: &str = "id,file,row,status,status_text,rounds,evaluations,chi2,dof,objective,teff,teff_err,at_bound,flags,\
+    start,n_starts_agree\n\"a, b\",x.npz,0,2,ftol,5,9,1.5,-3,2.5,5000.0,inf,0,2,-1,1\n";
 
 /// A result table of two rows: a fit, and a spectrum that was refused.
 fn result_table() -> Vec<u8> {

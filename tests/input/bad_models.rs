@@ -231,7 +231,7 @@ fn a_table_of_other_columns_is_no_sink() {
     assert!(error.to_string().contains("SpectralFitter::table"), "{error}");
     let mut table = fitter.table();
     Sink::append(&mut table, &data, &rows).unwrap();
-    assert_eq!(table.column("a").map(|column| column.len()), Some(1));
+    assert_eq!(table.floats("a").map(|column| column.len()), Some(1));
 }
 
 #[test]

@@ -14,10 +14,10 @@ use super::stdout::line;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The result table that gives the errors: .parquet or .fits
+    /// The result table that gives the errors: .parquet, .fits or .csv
     #[arg(value_name = "A")]
     a: PathBuf,
-    /// Another table of the same spectra: .parquet or .fits
+    /// Another table of the same spectra: .parquet, .fits or .csv
     #[arg(value_name = "B")]
     b: PathBuf,
     /// Differences above this many errors of A count; not negative

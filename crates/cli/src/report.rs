@@ -15,7 +15,7 @@ const BATCH: usize = 256;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The result table: a name that ends in .parquet or .fits
+    /// The result table: a name that ends in .parquet, .fits or .csv
     #[arg(value_name = "TABLE")]
     table: PathBuf,
     /// The page [default: the table's name with _report.html instead of its ending]

@@ -1,10 +1,13 @@
 //! What a fit gives: the row of each spectrum, and the table of all.
 
 pub mod blank;
+pub mod columns;
 pub mod finish;
 pub mod flag_counts;
 pub mod moments;
 pub mod quantity;
 pub mod row;
+pub mod schema;
 pub mod sound;
 pub mod table;
+pub mod values;

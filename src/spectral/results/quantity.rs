@@ -31,7 +31,7 @@ pub(crate) fn unit<'a>(units: &'a [(String, String)], parameter: &str) -> &'a st
     }
 }
 
-/// Returns the meaning of a parameter that popfit knows, or else a general description.
-pub(crate) fn meaning(parameter: &str) -> &'static str {
-    known(parameter).map_or("Free parameter of the model", |known| known.meaning)
+/// Returns the meaning of a parameter that popfit knows.
+pub(crate) fn meaning(parameter: &str) -> Option<&'static str> {
+    known(parameter).map(|known| known.meaning)
 }

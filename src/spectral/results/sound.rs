@@ -57,33 +57,21 @@ fn row_is_sound(row: &FitRow) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spectral::{Id, VelocityPosterior};
+    use crate::spectral::VelocityPosterior;
 
     fn good() -> FitRow {
         FitRow {
-            id: Id::Integer(0),
-            file: "".into(),
-            row: 0,
             status: Status::Ftol,
             status_text: "ftol".into(),
-            message: String::new(),
-            rounds: 1,
-            evaluations: 1,
             chi2: 1.0,
             dof: 1,
             objective: 1.0,
             parameters: vec![1.0; 3],
             errors: vec![0.1; 3],
             released_errors: vec![0.1; 3],
-            downweighted: None,
-            continuum_terms: vec![10],
-            unreached: vec![0],
-            at_bound: 0,
-            flags: Flags::empty(),
             start: Some(0),
-            n_starts_agree: 1,
-            posterior: None,
             correlations: vec![0.5; 3],
+            ..FitRow::new(0, 3)
         }
     }
 

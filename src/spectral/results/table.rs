@@ -1,15 +1,20 @@
 //! The results of a run as columns.
 
 mod row_view;
+#[cfg(test)]
+mod tests;
 
-use std::sync::Arc;
+use std::collections::HashMap;
 
 use crate::error::{Error, Result};
 use crate::flag::Flags;
 use crate::solver::Status;
 use crate::spectra::Spectra;
+use crate::spectral::results::columns::{Columns, Store};
 use crate::spectral::results::moments::VelocityPosterior;
 use crate::spectral::results::row::{FitRow, Id};
+use crate::spectral::results::schema::{Column, Schema};
+use crate::spectral::results::values::{ColumnValues, ColumnView, FitColumn, Kind};
 
 pub use row_view::RowView;
 
@@ -26,7 +31,7 @@ pub trait Sink {
 ///
 /// ```no_run
 /// # let table = popfit::FitTable::default();
-/// if let (Some(teff), Some(errors)) = (table.column("teff"), table.errors("teff")) {
+/// if let (Some(teff), Some(errors)) = (table.floats("teff"), table.errors("teff")) {
 ///     for ((status, teff), error) in table.status().iter().zip(teff).zip(errors) {
 ///         println!("{status}: {teff:.0} ± {error:.0} K");
 ///     }
@@ -37,45 +42,13 @@ pub struct FitTable {
     parameters: Vec<String>,
     units: Vec<(String, String)>,
     arms: Vec<String>,
-    ids: Vec<Id>,
-    files: Vec<Arc<str>>,
-    file_rows: Vec<u64>,
-    status: Vec<Status>,
-    status_texts: Vec<String>,
-    messages: Vec<String>,
-    rounds: Vec<u32>,
-    evaluations: Vec<u32>,
-    chi2: Vec<f64>,
-    dof: Vec<i64>,
-    objective: Vec<f64>,
-    /// A column for each parameter; so have the two fields that follow.
-    values: Vec<Vec<f64>>,
-    errors: Vec<Vec<f64>>,
-    /// Empty if no row has released errors.
-    released_errors: Vec<Vec<f64>>,
-    at_bound: Vec<u32>,
-    flags: Vec<Flags>,
-    starts: Vec<Option<u32>>,
-    continuum_terms: Vec<Vec<u32>>,
-    unreached: Vec<Vec<u32>>,
-    n_starts_agree: Vec<u32>,
-    downweighted: Vec<Option<f64>>,
-    posteriors: Vec<Option<VelocityPosterior>>,
-    /// A column for each pair of parameters.
-    correlations: Vec<Vec<f64>>,
+    pub(super) store: Store,
 }
 
 impl FitTable {
     /// Returns a table without rows for these free parameters.
     pub fn new(parameters: Vec<String>) -> FitTable {
-        let count = parameters.len();
-        FitTable {
-            values: vec![Vec::new(); count],
-            errors: vec![Vec::new(); count],
-            correlations: vec![Vec::new(); count * count.saturating_sub(1) / 2],
-            parameters,
-            ..FitTable::default()
-        }
+        FitTable { parameters, ..FitTable::default() }.completed()
     }
 
     /// Returns a table of these rows.
@@ -99,7 +72,83 @@ impl FitTable {
     #[must_use]
     pub fn with_arms(mut self, arms: Vec<String>) -> FitTable {
         self.arms = arms;
+        self.completed()
+    }
+
+    /// Replaces the messages of the rows, which are no column of a table.
+    ///
+    /// # Errors
+    /// Returns [`Error::Usage`] unless there is one per row.
+    pub fn with_messages(mut self, messages: Vec<String>) -> Result<FitTable> {
+        if messages.len() != self.len() {
+            let (found, rows) = (messages.len(), self.len());
+            return Err(Error::Usage(format!("{found} messages for {rows} rows: give one per row")));
+        }
+        self.store.message = Columns(vec![messages]);
+        Ok(self)
+    }
+
+    /// Adds the columns that every table has to one that lacks some of them.
+    fn completed(mut self) -> FitTable {
+        self.store.complete(&self.schema().columns());
         self
+    }
+
+    /// Returns the facts that decide which columns the table has.
+    pub(crate) fn schema(&self) -> Schema {
+        self.store.schema(self.parameters.clone(), self.arms.clone()).units(self.units.clone())
+    }
+
+    /// Returns every column that a written table has, in the order of the file. Columns of floats are moved, and not
+    /// copied. [`messages`](FitTable::messages) are no column.
+    pub fn into_columns(self) -> Vec<FitColumn> {
+        let columns = self.schema().columns();
+        let values = self.store.into_values(&columns);
+        let column = |(column, values): (Column, _)| FitColumn::new(column.name, column.unit, column.meaning, values);
+        columns.into_iter().zip(values).map(column).collect()
+    }
+
+    /// Returns the table with these columns: the inverse of [`into_columns`](FitTable::into_columns). Their names tell
+    /// parameters, which stand between `objective` and `at_bound`, and arms, in their order. Units and meanings may be
+    /// empty.
+    ///
+    /// # Errors
+    /// Returns [`Error::Usage`] with the name of a column that is missing, unknown or given twice, that has
+    /// another type, length or unit, or a value that does not belong there, such as an unknown status.
+    pub fn from_columns(columns: Vec<FitColumn>) -> Result<FitTable> {
+        // 1. Find out which columns the table should have.
+        let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
+        let text_ids = columns.iter().any(|column| column.name == "id" && column.values.kind() == Kind::Text);
+        let with_unit = columns.iter().filter(|column| !column.unit.is_empty());
+        let units = with_unit.map(|column| (column.name.clone(), column.unit.clone())).collect();
+        let schema = Schema::of_names(&names, text_ids, units).map_err(Error::Usage)?;
+        let expected = schema.distinct_columns()?;
+        // 2. Check those that are given.
+        let mut given = HashMap::new();
+        for FitColumn { name, unit, values, .. } in columns {
+            let refused = |message: String| Err(Error::Usage(format!("column `{name}`: {message}")));
+            let Some(like) = expected.iter().find(|column| column.name == name) else {
+                return refused("it is none of a table of results; a parameter X has X_err behind it".into());
+            };
+            let (kind, found) = (like.kind.name(), values.kind().name());
+            if found != kind {
+                return refused(format!("it is {found}, and has to be {kind}"));
+            }
+            if !unit.is_empty() && unit != like.unit {
+                return refused(format!("its unit is {unit:?}, and has to be {:?}", like.unit));
+            }
+            if given.insert(name.clone(), values).is_some() {
+                return refused("it is given twice".into());
+            }
+        }
+        let values: Vec<_> = expected.iter().map(|column| given.remove(&column.name)).collect();
+        if let Some((missing, _)) = expected.iter().zip(&values).find(|(_, values)| values.is_none()) {
+            return Err(Error::Usage(format!("column `{}`: it is missing", missing.name)));
+        }
+        // 3. Store them.
+        let store = Store::of_values(&expected, values, 0).map_err(Error::Usage)?;
+        let Schema { parameters, units, arms, .. } = schema;
+        Ok(FitTable { parameters, units, arms, store })
     }
 
     /// Appends rows of results, or returns an error if one has another number of parameters than the table.
@@ -113,48 +162,23 @@ impl FitTable {
     /// Appends one row of results, or returns an error if it has another number of parameters than the table.
     fn push(&mut self, row: &FitRow) -> Result<()> {
         let (count, found) = (self.parameters.len(), row.parameters.len());
-        if [found, row.errors.len(), row.correlations.len()] != [count, count, self.correlations.len()] {
+        if [found, row.errors.len(), row.correlations.len()] != [count, count, count * count.saturating_sub(1) / 2] {
             let message =
                 format!("a row of {found} parameters in a table of {count}: SpectralFitter::table makes one that fits");
             return Err(Error::Usage(message));
         }
-        if !row.released_errors.is_empty() && self.released_errors.is_empty() {
-            self.released_errors = vec![vec![f64::NAN; self.len()]; count];
-        }
-        extend(&mut self.values, &row.parameters);
-        extend(&mut self.errors, &row.errors);
-        extend(&mut self.released_errors, &row.released_errors);
-        extend(&mut self.correlations, &row.correlations);
-        self.ids.push(row.id.clone());
-        self.files.push(row.file.clone());
-        self.file_rows.push(row.row);
-        self.status.push(row.status);
-        self.status_texts.push(row.status_text.clone());
-        self.messages.push(row.message.clone());
-        self.rounds.push(row.rounds);
-        self.evaluations.push(row.evaluations);
-        self.chi2.push(row.chi2);
-        self.dof.push(row.dof);
-        self.objective.push(row.objective);
-        self.at_bound.push(row.at_bound);
-        self.flags.push(row.flags);
-        self.starts.push(row.start);
-        self.continuum_terms.push(row.continuum_terms.clone());
-        self.unreached.push(row.unreached.clone());
-        self.n_starts_agree.push(row.n_starts_agree);
-        self.downweighted.push(row.downweighted);
-        self.posteriors.push(row.posterior);
+        self.store.push(row);
         Ok(())
     }
 
     /// Returns the number of rows.
     pub fn len(&self) -> usize {
-        self.status.len()
+        self.store.len()
     }
 
     /// Returns whether there is no row.
     pub fn is_empty(&self) -> bool {
-        self.status.is_empty()
+        self.len() == 0
     }
 
     /// Returns the names of the free parameters.
@@ -172,25 +196,38 @@ impl FitTable {
         &self.arms
     }
 
-    /// Returns the values of a free parameter in its physical unit, or the column `chi2` or `objective`; `None` if
-    /// there is none of this name. For standard errors see [`errors`](FitTable::errors).
-    pub fn column(&self, name: &str) -> Option<&[f64]> {
-        match name {
-            "chi2" => Some(&self.chi2),
-            "objective" => Some(&self.objective),
-            _ => self.values.get(self.place(name)?).map(Vec::as_slice),
+    /// Returns the values of the column of this name, which a written table has, too; `None` if there is none. For the
+    /// columns of floats, [`floats`](FitTable::floats) is shorter.
+    pub fn column(&self, name: &str) -> Option<ColumnView<'_>> {
+        if let Some(floats) = self.floats(name) {
+            return Some(ColumnView::Float64(floats));
+        }
+        match self.store.values(self.schema().columns().iter().find(|column| column.name == name)?)? {
+            ColumnValues::Int32(values) => Some(ColumnView::Int32(values)),
+            ColumnValues::Int64(values) => Some(ColumnView::Int64(values)),
+            ColumnValues::Text(values) => Some(ColumnView::Text(values)),
+            ColumnValues::Float64(_) => None,
+        }
+    }
+
+    /// Returns the values of a free parameter in its physical unit, or of any other column of floats, such as `chi2`,
+    /// `objective` or `teff_err`; `None` if there is none of this name.
+    pub fn floats(&self, column: &str) -> Option<&[f64]> {
+        match self.place(column) {
+            Some(place) => self.store.parameters.0.get(place).map(Vec::as_slice),
+            None => self.store.floats(self.schema().columns().iter().find(|one| one.name == column)?),
         }
     }
 
     /// Returns the standard errors of a free parameter, as [`FitRow::errors`] has them; `None` if there is none of this
     /// name.
     pub fn errors(&self, parameter: &str) -> Option<&[f64]> {
-        self.errors.get(self.place(parameter)?).map(Vec::as_slice)
+        self.store.errors.0.get(self.place(parameter)?).map(Vec::as_slice)
     }
 
     /// Returns the standard errors of a free parameter with all bounds released, if the run was asked for them.
     pub fn released_errors(&self, parameter: &str) -> Option<&[f64]> {
-        self.released_errors.get(self.place(parameter)?).map(Vec::as_slice)
+        self.store.released_errors.0.get(self.place(parameter)?).map(Vec::as_slice)
     }
 
     /// Returns the correlations of two free parameters, one per row; `None` if a name is unknown or both are the same.
@@ -198,25 +235,7 @@ impl FitTable {
         let (a, b) = (self.place(first)?, self.place(second)?);
         let (a, b, count) = (a.min(b), a.max(b), self.parameters.len());
         let pair = (a < b).then(|| a * count - a * (a + 1) / 2 + b - a - 1)?;
-        self.correlations.get(pair).map(Vec::as_slice)
-    }
-
-    /// Returns whether any row has a posterior of the velocity.
-    #[cfg(feature = "files")]
-    pub(crate) fn has_posteriors(&self) -> bool {
-        self.posteriors.iter().any(Option::is_some)
-    }
-
-    /// Returns whether any row has a share of downweighted pixels.
-    #[cfg(feature = "files")]
-    pub(crate) fn has_downweighted(&self) -> bool {
-        self.downweighted.iter().any(Option::is_some)
-    }
-
-    /// Returns whether any row has standard errors with all bounds released.
-    #[cfg(feature = "files")]
-    pub(crate) fn has_released_errors(&self) -> bool {
-        !self.released_errors.is_empty()
+        self.store.correlations.0.get(pair).map(Vec::as_slice)
     }
 
     /// Returns the index of the free parameter of this name.
@@ -226,63 +245,63 @@ impl FitTable {
 
     /// Returns the identifiers of the spectra.
     pub fn ids(&self) -> &[Id] {
-        &self.ids
+        self.store.id.only()
     }
 
     /// Returns the status with which each fit ended.
     pub fn status(&self) -> &[Status] {
-        &self.status
+        self.store.status.only()
     }
 
     /// Returns the codes of [`status`](FitTable::status), as tables write them.
     pub fn status_codes(&self) -> Vec<i32> {
-        self.status.iter().map(|status| status.code()).collect()
+        self.status().iter().map(|status| status.code()).collect()
     }
 
     /// Returns the name of each status, or the cause of a bad input.
     pub fn status_texts(&self) -> &[String] {
-        &self.status_texts
+        self.store.status_text.only()
     }
 
     /// Returns the messages about bad inputs and interrupted fits, as [`FitRow::message`] has them.
     pub fn messages(&self) -> &[String] {
-        &self.messages
+        self.store.message.only()
     }
 
     /// Returns the bits of the parameters that ended at a bound, as [`FitRow::at_bound`] has them.
     pub fn at_bound(&self) -> &[u32] {
-        &self.at_bound
+        self.store.at_bound.only()
     }
 
     /// Returns the number of basins from which each minimum was found, as [`FitRow::n_starts_agree`] has it.
     pub fn n_starts_agree(&self) -> &[u32] {
-        &self.n_starts_agree
+        self.store.n_starts_agree.only()
     }
 
     /// Returns each row's posterior of the velocity; `None` without a scan, or where it gave none (a bad input, a
     /// failed or cancelled fit).
-    pub fn posteriors(&self) -> &[Option<VelocityPosterior>] {
-        &self.posteriors
+    pub fn posteriors(&self) -> impl ExactSizeIterator<Item = Option<VelocityPosterior>> {
+        self.rows().map(|row| row.posterior())
     }
 
     /// Returns the flags of each fit.
     pub fn flags(&self) -> &[Flags] {
-        &self.flags
+        self.store.flags.only()
     }
 
     /// Returns the degrees of freedom, as [`FitRow::dof`] has them.
     pub fn dof(&self) -> &[i64] {
-        &self.dof
+        self.store.dof.only()
     }
 
     /// Returns the number of rounds of each winning start.
     pub fn rounds(&self) -> &[u32] {
-        &self.rounds
+        self.store.rounds.only()
     }
 
     /// Returns the number of linearisations of all starts of each fit.
     pub fn evaluations(&self) -> &[u32] {
-        &self.evaluations
+        self.store.evaluations.only()
     }
 
     /// Returns the row of results of the spectrum with this index, as a view.
@@ -309,10 +328,4 @@ impl Sink for FitTable {
     fn append(&mut self, _: &Spectra, rows: &[FitRow]) -> Result<()> {
         FitTable::append(self, rows)
     }
-}
-
-/// Appends one value to each column: NaN where there are too few values.
-fn extend(columns: &mut [Vec<f64>], values: &[f64]) {
-    let values = values.iter().copied().chain(std::iter::repeat(f64::NAN));
-    columns.iter_mut().zip(values).for_each(|(column, value)| column.push(value));
 }

@@ -147,7 +147,7 @@ fn a_file_that_is_no_table_is_two_and_leaves_nothing() {
         ("b.parquet", "no column `file`"),
         ("c.parquet", "`99` is no status"),
         ("d.parquet", "d.parquet"),
-        ("e.csv", "e.csv: a CSV table is written but not read back; use a Parquet or FITS table instead"),
+        ("e.csv", "e.csv: not a result table of popfit: no column `file`"),
     ];
     for (name, expected) in cases {
         let output = popfit(&["report", folder.path().join(name).to_str().unwrap()]);

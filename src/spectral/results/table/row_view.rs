@@ -5,14 +5,11 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use super::FitTable;
-use crate::flag::Flags;
-use crate::solver::Status;
-use crate::spectral::results::moments::VelocityPosterior;
-use crate::spectral::results::row::{FitRow, Id};
+use crate::spectral::results::row::FitRow;
 
 /// One row of a [`FitTable`]. It borrows the table and copies nothing; [`to_row`](RowView::to_row) makes a copy that
-/// stands alone, and is what is compared, serialised and shown by `Debug`. What the values mean is said at the fields
-/// of [`FitRow`] that have their names.
+/// stands alone, and is what is compared, serialised and shown by `Debug`. Its accessors have the names of the fields
+/// of [`FitRow`].
 ///
 /// ```no_run
 /// # let table = popfit::FitTable::default();
@@ -22,70 +19,15 @@ use crate::spectral::results::row::{FitRow, Id};
 /// ```
 #[derive(Clone, Copy)]
 pub struct RowView<'a> {
-    pub(super) table: &'a FitTable,
-    pub(super) index: usize,
+    pub(in crate::spectral::results) table: &'a FitTable,
+    pub(in crate::spectral::results) index: usize,
 }
 
-impl<'a> RowView<'a> {
-    /// Returns the identifier of the spectrum.
-    pub fn id(&self) -> &'a Id {
-        &self.table.ids[self.index]
-    }
-
-    /// Returns the file of the spectrum.
-    pub fn file(&self) -> &'a str {
-        &self.table.files[self.index]
-    }
-
-    /// Returns the spectrum's row in its file, from 0.
-    pub fn file_row(&self) -> u64 {
-        self.table.file_rows[self.index]
-    }
-
-    /// Returns the status with which the fit ended.
-    pub fn status(&self) -> Status {
-        self.table.status[self.index]
-    }
-
-    /// Returns the name of the status, or the cause of a bad input.
-    pub fn status_text(&self) -> &'a str {
-        &self.table.status_texts[self.index]
-    }
-
-    /// Returns the details of a bad input or of an interrupted fit.
-    pub fn message(&self) -> &'a str {
-        &self.table.messages[self.index]
-    }
-
-    /// Returns the number of rounds of the winning start.
-    pub fn rounds(&self) -> u32 {
-        self.table.rounds[self.index]
-    }
-
-    /// Returns the number of linearisations of all starts.
-    pub fn evaluations(&self) -> u32 {
-        self.table.evaluations[self.index]
-    }
-
-    /// Returns χ².
-    pub fn chi2(&self) -> f64 {
-        self.table.chi2[self.index]
-    }
-
-    /// Returns the degrees of freedom.
-    pub fn dof(&self) -> i64 {
-        self.table.dof[self.index]
-    }
-
-    /// Returns the objective: χ² plus priors, penalties and what marginalising adds.
-    pub fn objective(&self) -> f64 {
-        self.table.objective[self.index]
-    }
-
+impl RowView<'_> {
     /// Returns the value of a free parameter in its physical unit; `None` if there is none of this name.
     pub fn value(&self, parameter: &str) -> Option<f64> {
         let place = self.table.place(parameter)?;
-        Some(self.table.values[place][self.index])
+        Some(self.table.store.parameters.0[place][self.index])
     }
 
     /// Returns the standard error of a free parameter; `None` if there is none of this name.
@@ -99,95 +41,10 @@ impl<'a> RowView<'a> {
         self.table.released_errors(parameter).map(|column| column[self.index])
     }
 
-    /// Returns the values of the free parameters, in the order of [`FitTable::names`].
-    pub fn parameters(&self) -> impl ExactSizeIterator<Item = f64> + use<'a> {
-        across(&self.table.values, self.index)
-    }
-
-    /// Returns the standard errors of the free parameters, in the order of [`FitTable::names`].
-    pub fn errors(&self) -> impl ExactSizeIterator<Item = f64> + use<'a> {
-        across(&self.table.errors, self.index)
-    }
-
-    /// Returns the standard errors with all bounds released: NaN if this row has none, and no value at all if no row of
-    /// the table has one.
-    pub fn released_errors(&self) -> impl ExactSizeIterator<Item = f64> + use<'a> {
-        across(&self.table.released_errors, self.index)
-    }
-
-    /// Returns the correlation coefficients of the pairs of parameters, in the order of [`FitRow::correlations`].
-    pub fn correlations(&self) -> impl ExactSizeIterator<Item = f64> + use<'a> {
-        across(&self.table.correlations, self.index)
-    }
-
-    /// Returns the bits of the parameters that ended at a bound.
-    pub fn at_bound(&self) -> u32 {
-        self.table.at_bound[self.index]
-    }
-
-    /// Returns the flags of the fit.
-    pub fn flags(&self) -> Flags {
-        self.table.flags[self.index]
-    }
-
-    /// Returns the index of the winning start, from 0; `None` without a winner.
-    pub fn start(&self) -> Option<u32> {
-        self.table.starts[self.index]
-    }
-
-    /// Returns the number of continuum terms that the data of each arm determine.
-    pub fn continuum_terms(&self) -> &'a [u32] {
-        &self.table.continuum_terms[self.index]
-    }
-
-    /// Returns the number of good pixels of each arm that are left out because the template does not cover them.
-    pub fn unreached(&self) -> &'a [u32] {
-        &self.table.unreached[self.index]
-    }
-
-    /// Returns the number of basins of the first guess from which the minimum was found.
-    pub fn n_starts_agree(&self) -> u32 {
-        self.table.n_starts_agree[self.index]
-    }
-
-    /// Returns the share of pixels to which the model's robust loss gives little weight; `None` without a loss.
-    pub fn downweighted(&self) -> Option<f64> {
-        self.table.downweighted[self.index]
-    }
-
-    /// Returns the posterior of the velocity; `None` without a scan, or where it gave none.
-    pub fn posterior(&self) -> Option<VelocityPosterior> {
-        self.table.posteriors[self.index]
-    }
-
     /// Returns a copy of the row that stands alone. If other rows have released errors and this one has none, they are
     /// NaN.
     pub fn to_row(self) -> FitRow {
-        FitRow {
-            id: self.id().clone(),
-            file: self.table.files[self.index].clone(),
-            row: self.file_row(),
-            status: self.status(),
-            status_text: self.status_text().into(),
-            message: self.message().into(),
-            rounds: self.rounds(),
-            evaluations: self.evaluations(),
-            chi2: self.chi2(),
-            dof: self.dof(),
-            objective: self.objective(),
-            parameters: self.parameters().collect(),
-            errors: self.errors().collect(),
-            released_errors: self.released_errors().collect(),
-            downweighted: self.downweighted(),
-            at_bound: self.at_bound(),
-            flags: self.flags(),
-            start: self.start(),
-            continuum_terms: self.continuum_terms().into(),
-            unreached: self.unreached().into(),
-            n_starts_agree: self.n_starts_agree(),
-            posterior: self.posterior(),
-            correlations: self.correlations().collect(),
-        }
+        self.table.store.row(self.index)
     }
 }
 
@@ -215,14 +72,11 @@ impl fmt::Debug for RowView<'_> {
     }
 }
 
-/// Returns the value of each column in one row.
-fn across(columns: &[Vec<f64>], index: usize) -> impl ExactSizeIterator<Item = f64> {
-    columns.iter().map(move |column| column[index])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flag::Flags;
+    use crate::solver::Status;
 
     /// A row whose every field has another value than those of the other rows.
     fn row(k: u32) -> FitRow {

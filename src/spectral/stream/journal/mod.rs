@@ -3,8 +3,9 @@
 //!
 //! The file begins with a line that names the format and its version. Records follow (`frame.rs`). The first one holds
 //! all inputs of the rows as text, so that an error message can quote the first difference. Each of the others holds
-//! one batch, or the states of the outputs (`outputs.rs`), in the format of the crate postcard. A torn record ends the
-//! journal. A damaged one is reported, and its rows are lost. Later rows are lost only if its length is damaged too.
+//! one batch (`rows.rs`), or the states of the outputs (`outputs.rs`), in the format of the crate postcard. A torn
+//! record ends the journal. A damaged one is reported, and its rows are lost. Later rows are lost only if its length is
+//! damaged too.
 //!
 //! `--resume` runs the same stream again. Batches that the journal knows, and whose spectra have the same hash, take
 //! their rows from it, so that the output has the bytes of an uninterrupted run. Only batches in flight are lost when a
@@ -17,6 +18,7 @@ mod fingerprint;
 mod frame;
 mod key;
 mod outputs;
+mod rows;
 #[cfg(test)]
 #[allow(clippy::indexing_slicing)]
 mod tests;
@@ -31,36 +33,38 @@ use crate::error::{Error, Result};
 use crate::io::files::{self, File, Lock};
 #[cfg(feature = "files")]
 use crate::io::output::OutputRecord;
-use crate::solver::Status;
 use crate::spectra::Spectra;
 use crate::spectral::results::row::FitRow;
 pub(super) use fingerprint::{Hash, fingerprint};
 use frame::{Frame, frame};
 use key::difference;
 use outputs::{OutputState, first_changed, states};
+use rows::{Batch, KeptRows, OldRow};
 
 /// First line of a journal.
-const MAGIC: &[u8] = b"popfit journal 11\n";
+const MAGIC: &[u8] = b"popfit journal 12\n";
+/// First line of a journal of version 11, which is read and continued.
+const OLD_MAGIC: &[u8] = b"popfit journal 11\n";
 
 /// A record after the first one.
 #[derive(Serialize, Deserialize)]
 enum Record {
-    Batch(Batch),
+    /// A batch as version 11 wrote it.
+    OldBatch(Batch<Vec<Option<OldRow>>>),
     /// States of the outputs at the start of the run, before files are renamed, or after the run has written them.
     Outputs(Vec<OutputState>),
+    /// A batch.
+    Batch(Batch<KeptRows>),
 }
 
-/// The rows of one batch.
-#[derive(Serialize, Deserialize)]
-struct Batch {
-    /// Index of the batch in the input.
-    number: usize,
-    /// Hash of the spectra.
-    spectra: Hash,
-    /// Row of each spectrum; `None` if its fit was interrupted.
-    rows: Vec<Option<FitRow>>,
-    /// Name of the device that made the rows.
-    device: String,
+impl Record {
+    /// Reads a record, and converts one of version 11; `None` if it is damaged.
+    fn read(payload: &[u8]) -> Option<Record> {
+        match postcard::from_bytes(payload).ok()? {
+            Record::OldBatch(old) => Some(Record::Batch(old.renew())),
+            record => Some(record),
+        }
+    }
 }
 
 /// The last record of a batch.
@@ -220,25 +224,25 @@ impl Journal {
         let seek = file.seek(SeekFrom::Start(offset)).and(length);
         let frame = seek.and_then(|length| frame::read(&mut file, length.saturating_sub(offset)));
         let record = match frame.map_err(Error::io(&self.path))? {
-            Frame::Whole(payload) => postcard::from_bytes::<Record>(&payload).ok(),
+            Frame::Whole(payload) => Record::read(&payload),
             _ => None,
         };
-        let Some(Record::Batch(mut record)) = record else {
+        let Some(Record::Batch(batch)) = record else {
             return Err(failed(format!("batch {number} was damaged meanwhile")));
         };
-        if record.spectra != fingerprint(spectra) || record.rows.len() != spectra.len() {
+        if batch.spectra != fingerprint(spectra) || batch.rows.len() != spectra.len() {
             return Err(failed(format!("the spectra of {} have changed since they were fitted", spectra.file)));
         }
-        record.rows.iter_mut().flatten().for_each(|row| row.file = spectra.file.clone());
-        Ok((record.rows, record.device))
+        let mut rows = batch.rows.into_rows().map_err(failed)?;
+        rows.iter_mut().flatten().for_each(|row| row.file = spectra.file.clone());
+        Ok((rows, batch.device))
     }
 
     /// Appends the rows of a batch, except those of interrupted fits, to the file. They are safe once
     /// [`sync`](Journal::sync) has returned. `spectra` is the hash of the spectra.
     pub(super) fn keep(&mut self, number: usize, spectra: Hash, rows: &[FitRow], device: &str) -> Result<()> {
-        let finished = |row: &FitRow| (row.status != Status::Interrupted).then(|| row.clone());
-        let rows: Vec<Option<FitRow>> = rows.iter().map(finished).collect();
-        if rows.iter().all(Option::is_none) {
+        let rows = KeptRows::new(rows);
+        if rows.finished() == 0 {
             return Ok(());
         }
         self.append(&Record::Batch(Batch { number, spectra, rows, device: device.into() }))?;
@@ -338,7 +342,7 @@ fn read(file: &mut File) -> std::io::Result<std::result::Result<Found, &'static 
     let mut file = BufReader::new(file);
     let mut magic = vec![0; MAGIC.len().min(usize::try_from(length).unwrap_or(usize::MAX))];
     file.read_exact(&mut magic)?;
-    if !MAGIC.starts_with(&magic) {
+    if ![MAGIC, OLD_MAGIC].iter().any(|line| line.starts_with(&magic)) {
         return Ok(Err("it is no journal of this version of popfit: remove it if nobody needs it"));
     }
     let mut at = magic.len() as u64;
@@ -356,21 +360,20 @@ fn read(file: &mut File) -> std::io::Result<std::result::Result<Found, &'static 
         let (bytes, record) = match frame::read(&mut file, length - at)? {
             Frame::Torn => break,
             Frame::Damaged(bytes) => (bytes, None),
-            Frame::Whole(payload) => (frame::length(&payload), postcard::from_bytes::<Record>(&payload).ok()),
+            Frame::Whole(payload) => (frame::length(&payload), Record::read(&payload)),
         };
         match record {
             Some(Record::Batch(batch)) => {
-                let finished = batch.rows.iter().flatten().count();
-                let is_complete = finished == batch.rows.len();
+                let is_complete = batch.rows.finished() == batch.rows.len();
                 found.known.insert(batch.number, KnownBatch { offset: at, is_complete });
-                rows.insert(batch.number, finished);
+                rows.insert(batch.number, batch.rows.finished());
                 found.end = at + bytes;
             }
             Some(Record::Outputs(outputs)) => {
                 found.outputs = outputs;
                 found.end = at + bytes;
             }
-            None => found.damaged += bytes,
+            Some(Record::OldBatch(_)) | None => found.damaged += bytes,
         }
         at += bytes;
     }

@@ -2,6 +2,7 @@ use std::fs;
 
 use super::*;
 use crate::io::output::OutputRecord as _;
+use crate::solver::Status;
 use crate::spectral::Id;
 
 fn spectra(flux: f64) -> Spectra<'static> {
@@ -11,12 +12,9 @@ fn spectra(flux: f64) -> Spectra<'static> {
 
 fn rows(status: [Status; 2]) -> Vec<FitRow> {
     let row = |k: i64| FitRow {
-        id: Id::Integer(k),
-        file: "".into(),
         row: k as u64,
         status: status[k as usize],
         status_text: "ftol".into(),
-        message: String::new(),
         rounds: 3,
         evaluations: 4,
         chi2: f64::NAN,
@@ -24,16 +22,9 @@ fn rows(status: [Status; 2]) -> Vec<FitRow> {
         objective: -0.0,
         parameters: vec![1.0 / 3.0],
         errors: vec![f64::INFINITY],
-        released_errors: Vec::new(),
-        downweighted: None,
-        continuum_terms: Vec::new(),
-        unreached: Vec::new(),
-        at_bound: 0,
         flags: crate::Flags::UNDETERMINED,
-        start: None,
         n_starts_agree: 1,
-        posterior: None,
-        correlations: Vec::new(),
+        ..FitRow::new(k, 1)
     };
     (0..2).map(row).collect()
 }
@@ -284,4 +275,37 @@ fn damage_costs_its_record_and_is_told() {
             assert_eq!(format!("{back:?}"), format!("{:?}", rows(WHOLE).into_iter().map(Some).collect::<Vec<_>>()));
         }
     }
+}
+
+/// A record that version 11 wrote has every field, and a journal of that version is continued.
+#[test]
+fn a_journal_of_version_11_is_read_and_continued() {
+    let payload = fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/journal_11.bin")).unwrap();
+    // 1. Every byte of the record is read.
+    let old: Record = postcard::from_bytes(&payload).unwrap();
+    assert!(matches!(old, Record::OldBatch(_)) && postcard::to_stdvec(&old).unwrap() == payload);
+    let Some(Record::Batch(batch)) = Record::read(&payload) else { panic!() };
+    let old = batch.rows.into_rows().unwrap();
+    let [Some(first), Some(second)] = old.as_slice() else { panic!() };
+    let facts = (&first.id, first.row, first.status, &*first.status_text, first.rounds, first.evaluations, first.dof);
+    assert_eq!(facts, (&Id::Integer(0), 0, Status::Ftol, "ftol", 4, 77, 3656));
+    assert_eq!((first.chi2, first.objective), (3773.972553985853, -20527.85143710948));
+    assert_eq!(first.parameters[1..3], [8174.929783956384, 2.320279155220006]);
+    assert_eq!((first.errors[0], first.released_errors[1]), (0.23449149847991535, 14.313517708453837));
+    assert_eq!((first.n_starts_agree, &*first.continuum_terms, &*first.unreached), (4, &[10][..], &[0][..]));
+    assert_eq!(second.posterior.unwrap().kurtosis, 2.9997511275037843);
+    assert_eq!((second.start, second.correlations.len(), second.message.as_str()), (Some(0), 10, ""));
+    // 2. A journal with the old first line is continued.
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("out.csv");
+    let path = beside(&target);
+    fs::write(&path, [OLD_MAGIC, &frame(KEY.as_bytes()), &frame(&payload)].concat()).unwrap();
+    let mut journal = Journal::open(&target, KEY, true).unwrap();
+    assert_eq!((journal.len(), journal.damage()), (1, None));
+    journal.keep(1, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu").unwrap();
+    drop(journal);
+    let mut journal = Journal::open(&target, KEY, true).unwrap();
+    assert_eq!((journal.len(), journal.knows(0)), (2, true));
+    assert!(journal.recall(1, &spectra(1.0)).unwrap().0.iter().all(Option::is_some));
+    journal.remove();
 }

@@ -1,0 +1,138 @@
+//! The macro that makes the row, its view and its storage of the list of columns.
+
+use crate::spectral::results::schema::Schema;
+use crate::spectral::results::values::Kind;
+
+/// A field of a row, with its columns.
+#[derive(Debug)]
+pub struct Declared {
+    /// Names and meanings of its columns; empty if it is none.
+    pub patterns: &'static [Pattern],
+    /// Type of the columns' cells. Ids may be text, too.
+    pub kind: Kind,
+    pub presence: Presence,
+}
+
+/// The tables that have a column.
+#[derive(Clone, Copy, Debug)]
+pub enum Presence {
+    /// Every table.
+    Always,
+    /// Every table that this version writes, but not those of some earlier version.
+    Later,
+    /// Tables of runs that were asked for it: those for which this is true.
+    Optional(fn(&mut Schema) -> &mut bool),
+}
+
+/// Text of one column, in which NAME, ARM and A_B stand for parameters, arms and pairs of parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Pattern {
+    pub name: &'static str,
+    /// Empty without one; `its own` for that of the parameter.
+    pub unit: &'static str,
+    /// ASCII, short enough for one card of a FITS header.
+    pub meaning: &'static str,
+}
+
+/// Makes these items of the list of fields in `columns.rs`: `FitRow`, `Store`, `FIELDS` and the accessors of `RowView`.
+macro_rules! declare {
+    ($(
+        $(#[doc = $doc:literal])+
+        $field:ident: $(#[$attribute:meta])? $type:ident $(<$inner:ident>)? $(, $presence:ident)?
+        $(= $([$name:literal, $unit:literal, $meaning:literal])+)?;
+    )+) => {
+        /// The fit of one spectrum. P is the number of free parameters of the model.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[non_exhaustive]
+        pub struct FitRow {
+            $($(#[doc = $doc])+ $(#[$attribute])? pub $field: $type $(<$inner>)?,)+
+        }
+
+        impl FitRow {
+            /// Returns a row in which every number is missing, and every list is empty.
+            pub(super) fn empty() -> FitRow {
+                FitRow { $($field: Field::from_cells(std::iter::empty()),)+ }
+            }
+        }
+
+        impl<'a> RowView<'a> {
+            $(accessor! { $(#[doc = $doc])+ $field: $type $(<$inner>)? })+
+        }
+
+        /// The fields of all rows of a table, each in columns.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct Store {
+            $(pub $field: Columns<<$type $(<$inner>)? as Field>::Cell>,)+
+        }
+
+        impl Store {
+            /// Appends a row.
+            pub fn push(&mut self, row: &FitRow) {
+                let rows = self.len();
+                $(self.$field.push(row.$field.cells(), rows);)+
+            }
+
+            /// Returns a copy of a row.
+            pub fn row(&self, index: usize) -> FitRow {
+                FitRow { $($field: Field::from_cells(self.$field.row(index)),)+ }
+            }
+
+            /// Returns the fields in the order of [`FIELDS`].
+            pub fn fields(&self) -> [&dyn StoredField; FIELDS.len()] {
+                [$(&self.$field),+]
+            }
+
+            /// Returns the fields in the order of [`FIELDS`].
+            pub fn fields_mut(&mut self) -> [&mut dyn StoredField; FIELDS.len()] {
+                [$(&mut self.$field),+]
+            }
+        }
+
+        /// The fields of a row, with their columns, in the order of the file.
+        pub const FIELDS: &[Declared] = &[$(Declared {
+            patterns: &[$($(Pattern { name: $name, unit: $unit, meaning: $meaning }),+)?],
+            kind: <<$type $(<$inner>)? as Field>::Cell as Cell>::KIND,
+            presence: presence!($field $($presence)?),
+        }),+];
+    };
+}
+
+/// Makes the accessor of a field of a row's view: texts and lists are lent, other values are copied.
+macro_rules! accessor {
+    ($(#[doc = $doc:literal])+ $field:ident: Vec<$cell:ident>) => {
+        $(#[doc = $doc])+
+        pub fn $field(&self) -> impl ExactSizeIterator<Item = $cell> + use<'a> {
+            self.table.store.$field.row(self.index)
+        }
+    };
+    ($(#[doc = $doc:literal])+ $field:ident: Id) => { accessor! { @lent $(#[doc = $doc])+ $field: Id } };
+    ($(#[doc = $doc:literal])+ $field:ident: String) => { accessor! { @lent $(#[doc = $doc])+ $field: str } };
+    ($(#[doc = $doc:literal])+ $field:ident: Arc<str>) => { accessor! { @lent $(#[doc = $doc])+ $field: str } };
+    ($(#[doc = $doc:literal])+ $field:ident: $copied:ty) => {
+        $(#[doc = $doc])+
+        pub fn $field(&self) -> $copied {
+            Field::from_cells(self.table.store.$field.row(self.index))
+        }
+    };
+    (@lent $(#[doc = $doc:literal])+ $field:ident: $lent:ty) => {
+        $(#[doc = $doc])+
+        pub fn $field(&self) -> &'a $lent {
+            &self.table.store.$field.only()[self.index]
+        }
+    };
+}
+
+/// Makes the [`Presence`] of a field of the word after its type.
+macro_rules! presence {
+    ($field:ident) => {
+        Presence::Always
+    };
+    ($field:ident later) => {
+        Presence::Later
+    };
+    ($field:ident optional) => {
+        Presence::Optional(|schema: &mut Schema| &mut schema.$field)
+    };
+}
+
+pub(super) use {accessor, declare, presence};

@@ -1,0 +1,129 @@
+//! Tests of columns that are taken out of a table and put together again.
+
+use super::*;
+use crate::flag::Flags;
+
+/// Rows with every field, of which the second lacks what a row may lack.
+fn rows() -> Vec<FitRow> {
+    let posterior = VelocityPosterior { velocity: 1.5, error: 2.5, skewness: -0.5, kurtosis: 3.0 };
+    let full = FitRow {
+        file: "a.npz".into(),
+        row: 5,
+        status: Status::Ftol,
+        status_text: "ftol".into(),
+        rounds: 7,
+        evaluations: 8,
+        chi2: 9.5,
+        dof: -2,
+        objective: 10.5,
+        parameters: vec![11.0, 12.0],
+        errors: vec![0.5, 0.25],
+        at_bound: 2,
+        flags: Flags::AT_BOUND,
+        start: Some(3),
+        n_starts_agree: 4,
+        continuum_terms: vec![13, 14],
+        unreached: vec![0, 15],
+        downweighted: Some(0.125),
+        posterior: Some(posterior),
+        released_errors: vec![0.75, f64::INFINITY],
+        correlations: vec![-0.5],
+        ..FitRow::new(1, 2)
+    };
+    vec![full, FitRow { message: "no flux".into(), ..FitRow::new(-2, 2) }]
+}
+
+fn table() -> FitTable {
+    let table = FitTable::from_rows(vec!["velocity".into(), "teff".into()], &rows()).unwrap();
+    table.with_arms(vec!["b".into(), "r".into()]).with_units(vec![("teff".into(), "kK".into())])
+}
+
+#[test]
+fn columns_are_those_of_a_written_table_and_floats_are_moved() {
+    let table = table();
+    let teff = table.floats("teff").unwrap().as_ptr();
+    let (posterior, names) = (table.floats("velocity_skewness").unwrap().as_ptr(), table.schema().column_names());
+    let columns = table.into_columns();
+    let find = |name: &str| columns.iter().find(|column| column.name == name).unwrap();
+    assert_eq!(columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>(), names.unwrap());
+    let ColumnValues::Float64(moved) = &find("teff").values else { panic!() };
+    assert!(moved.as_ptr() == teff && moved[0] == 12.0 && moved[1].is_nan());
+    let ColumnValues::Float64(moved) = &find("velocity_skewness").values else { panic!() };
+    assert!(moved.as_ptr() == posterior && moved[0] == -0.5 && moved[1].is_nan());
+    assert_eq!(find("id").values, ColumnValues::Int64(vec![1, -2]));
+    assert_eq!(find("status").values, ColumnValues::Int32(vec![2, -2]));
+    assert_eq!(find("start").values, ColumnValues::Int32(vec![3, -1]));
+    assert_eq!(find("unreached_r").values, ColumnValues::Int64(vec![15, 0]));
+    assert_eq!(find("file").values, ColumnValues::Text(vec!["a.npz".into(), String::new()]));
+    assert_eq!((&*find("teff_err").unit, &*find("teff_err").meaning), ("kK", "Standard error of teff"));
+    assert_eq!((&*find("velocity").unit, &*find("velocity_kurtosis").unit), ("km/s", ""));
+}
+
+#[test]
+fn columns_make_the_table_again() {
+    let table = table();
+    let mut columns = table.clone().into_columns();
+    columns.rotate_left(3);
+    let again = FitTable::from_columns(columns).unwrap();
+    assert_eq!((again.names(), again.arms()), (table.names(), table.arms()));
+    assert_eq!(again.schema().column_names().unwrap(), table.schema().column_names().unwrap());
+    assert!(again.messages().iter().all(String::is_empty) && again.row(1).message().is_empty());
+    let again = again.with_messages(table.messages().to_vec()).unwrap();
+    assert_eq!(format!("{:?}", again.to_rows()), format!("{:?}", table.to_rows()));
+    assert!(matches!(again.with_messages(Vec::new()), Err(Error::Usage(_))));
+}
+
+#[test]
+fn a_column_that_does_not_belong_there_is_named() {
+    type Change = fn(&mut Vec<FitColumn>);
+    fn find<'a>(columns: &'a mut [FitColumn], name: &str) -> &'a mut FitColumn {
+        columns.iter_mut().find(|column| column.name == name).unwrap()
+    }
+    let cases: [(Change, &str); 9] = [
+        (|all| all.retain(|column| column.name != "dof"), "no column `dof`"),
+        (|all| all.retain(|column| column.name != "unreached_r"), "column `unreached_r`: it is missing"),
+        (|all| all.retain(|column| column.name != "teff_err"), "column `teff`: it is none of"),
+        (|all| all.push(FitColumn::new("RA", "", "", ColumnValues::Float64(vec![0.0; 2]))), "column `RA`: it is none"),
+        (|all| all.push(all[3].clone()), "column `status`: it is given twice"),
+        (
+            |all| find(all, "chi2").values = ColumnValues::Int64(vec![1, 2]),
+            "`chi2`: it is int64, and has to be float64",
+        ),
+        (|all| find(all, "chi2").values = ColumnValues::Float64(vec![1.0]), "`chi2`: it has 1 rows, and others have 2"),
+        (
+            |all| find(all, "velocity_err").unit = "m/s".into(),
+            "`velocity_err`: its unit is \"m/s\", and has to be \"km/s\"",
+        ),
+        (
+            |all| find(all, "status").values = ColumnValues::Int32(vec![1, 99]),
+            "column `status`, row 1: `99` is no status",
+        ),
+    ];
+    for (change, expected) in cases {
+        let mut columns = table().into_columns();
+        change(&mut columns);
+        let said = FitTable::from_columns(columns).unwrap_err().to_string();
+        assert!(said.contains(expected), "{said}, not {expected}");
+    }
+}
+
+#[test]
+fn a_table_knows_all_of_its_columns_by_name_and_lends_floats() {
+    let table = table();
+    for column in table.clone().into_columns() {
+        let same = match (table.column(&column.name).unwrap(), column.values) {
+            (ColumnView::Int32(found), ColumnValues::Int32(values)) => found == values,
+            (ColumnView::Int64(found), ColumnValues::Int64(values)) => found == values,
+            (ColumnView::Text(found), ColumnValues::Text(values)) => found == values,
+            (ColumnView::Float64(found), ColumnValues::Float64(values)) => {
+                let lent = table.floats(&column.name).unwrap();
+                std::ptr::eq(lent, found) && format!("{found:?}") == format!("{values:?}")
+            }
+            _ => false,
+        };
+        assert!(same, "{}", column.name);
+    }
+    assert!(table.column("message").is_none() && table.floats("status").is_none());
+    assert!(FitTable::new(vec!["teff".into()]).column("downweighted").is_none());
+    assert_eq!(FitTable::new(vec!["teff".into()]).floats("teff_err"), Some(&[][..]));
+}

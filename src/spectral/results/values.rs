@@ -1,0 +1,102 @@
+//! A column of results that is owned, or lent by its table.
+
+use serde::{Deserialize, Serialize};
+
+/// Type of a column's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Int32,
+    Int64,
+    Float64,
+    Text,
+}
+
+impl Kind {
+    /// Returns the name that numpy and ECSV give this type of column, such as `float64`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Int32 => "int32",
+            Kind::Int64 => "int64",
+            Kind::Float64 => "float64",
+            Kind::Text => "string",
+        }
+    }
+}
+
+/// Values of a column of results, one per row.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum ColumnValues {
+    /// 32-bit integers, such as statuses.
+    Int32(Vec<i32>),
+    /// 64-bit integers, such as ids and counts.
+    Int64(Vec<i64>),
+    /// Floats, such as parameters; NaN where a row has no value.
+    Float64(Vec<f64>),
+    /// Texts, such as files.
+    Text(Vec<String>),
+}
+
+impl ColumnValues {
+    /// Returns the number of rows.
+    pub fn len(&self) -> usize {
+        match self {
+            ColumnValues::Int32(values) => values.len(),
+            ColumnValues::Int64(values) => values.len(),
+            ColumnValues::Float64(values) => values.len(),
+            ColumnValues::Text(values) => values.len(),
+        }
+    }
+
+    /// Returns whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the type of the values.
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            ColumnValues::Int32(_) => Kind::Int32,
+            ColumnValues::Int64(_) => Kind::Int64,
+            ColumnValues::Float64(_) => Kind::Float64,
+            ColumnValues::Text(_) => Kind::Text,
+        }
+    }
+}
+
+/// A column of results that stands alone: name, unit, meaning and one value per row.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct FitColumn {
+    /// Name, as in a written table.
+    pub name: String,
+    /// Unit, such as `km/s`; empty without one.
+    pub unit: String,
+    /// Meaning, a few words in ASCII.
+    pub meaning: String,
+    /// One value per row.
+    pub values: ColumnValues,
+}
+
+impl FitColumn {
+    /// Returns a column with this name, unit, meaning and values.
+    pub fn new(
+        name: impl Into<String>,
+        unit: impl Into<String>,
+        meaning: impl Into<String>,
+        values: ColumnValues,
+    ) -> FitColumn {
+        FitColumn { name: name.into(), unit: unit.into(), meaning: meaning.into(), values }
+    }
+}
+
+/// Values of a column of a [`FitTable`](crate::FitTable). Floats are lent by the table, others are copied.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "as in ColumnValues")]
+pub enum ColumnView<'a> {
+    Int32(Vec<i32>),
+    Int64(Vec<i64>),
+    Float64(&'a [f64]),
+    Text(Vec<String>),
+}

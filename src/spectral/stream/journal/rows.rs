@@ -1,0 +1,189 @@
+//! The rows of a batch as a record of the journal holds them: by columns with their names, so that a journal can be
+//! read whose version of popfit had fewer columns.
+
+use serde::{Deserialize, Serialize};
+
+use super::Hash;
+use crate::flag::Flags;
+use crate::solver::Status;
+use crate::spectral::results::columns::Store;
+use crate::spectral::results::moments::VelocityPosterior;
+use crate::spectral::results::row::{FitRow, Id};
+use crate::spectral::results::schema::Schema;
+use crate::spectral::results::values::{ColumnValues, Kind};
+
+/// The rows of one batch.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Batch<Rows> {
+    /// Index of the batch in the input.
+    pub number: usize,
+    /// Hash of the spectra.
+    pub spectra: Hash,
+    /// Rows of its spectra.
+    pub rows: Rows,
+    /// Name of the device that made the rows.
+    pub device: String,
+}
+
+/// The rows of a batch, without their files.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct KeptRows {
+    /// True for each spectrum that has a row, because its fit was not interrupted.
+    is_finished: Vec<bool>,
+    /// Messages of the finished rows; so are the columns.
+    messages: Vec<String>,
+    /// Names and values of the columns. The numbers of parameters and arms take the place of their names.
+    columns: Vec<(String, ColumnValues)>,
+}
+
+impl KeptRows {
+    /// Keeps the rows of a batch, except those of interrupted fits.
+    pub fn new(rows: &[FitRow]) -> KeptRows {
+        let is_finished: Vec<bool> = rows.iter().map(|row| row.status != Status::Interrupted).collect();
+        let finished = rows.iter().filter(|row| row.status != Status::Interrupted);
+        let finished: Vec<FitRow> = finished.map(|row| FitRow { file: "".into(), ..row.clone() }).collect();
+        let numbers = |count: usize| (0..count).map(|k| k.to_string()).collect();
+        let store = Store::of_rows(&finished);
+        let columns = store.schema(numbers(store.parameters.0.len()), numbers(store.continuum_terms.0.len())).columns();
+        let messages = store.message.only().to_vec();
+        let values = store.into_values(&columns);
+        let columns = columns.into_iter().zip(values).map(|(column, values)| (column.name, values)).collect();
+        KeptRows { is_finished, messages, columns }
+    }
+
+    /// Returns the number of spectra.
+    pub fn len(&self) -> usize {
+        self.is_finished.len()
+    }
+
+    /// Returns the number of spectra that have a row.
+    pub fn finished(&self) -> usize {
+        self.is_finished.iter().filter(|finished| **finished).count()
+    }
+
+    /// Returns the row of each spectrum; `None` if its fit was interrupted.
+    ///
+    /// # Errors
+    /// Returns a message if a column is unknown or damaged.
+    pub fn into_rows(self) -> Result<Vec<Option<FitRow>>, String> {
+        // 1. Find the columns.
+        let text_ids = self.columns.iter().any(|(name, values)| name == "id" && values.kind() == Kind::Text);
+        let names: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
+        let columns = Schema::of_names(&names, text_ids, Vec::new())?.columns();
+        if let Some(unknown) = names.iter().find(|name| columns.iter().all(|column| column.name != **name)) {
+            return Err(format!("this version of popfit does not know its column `{unknown}`"));
+        }
+        // 2. Make rows of them.
+        let mut kept = self.columns;
+        let mut find = |name: &str| {
+            let (_, values) = kept.iter_mut().find(|(kept, _)| kept == name)?;
+            Some(std::mem::replace(values, ColumnValues::Text(Vec::new())))
+        };
+        let values = columns.iter().map(|column| find(&column.name)).collect();
+        let store = Store::of_values(&columns, values, 0)?;
+        if [self.messages.len(), self.is_finished.iter().filter(|finished| **finished).count()] != [store.len(); 2] {
+            return Err("a batch is damaged: its columns differ in length".into());
+        }
+        let mut rows = self.messages.into_iter().enumerate().map(|(k, message)| FitRow { message, ..store.row(k) });
+        Ok(self.is_finished.into_iter().map(|finished| if finished { rows.next() } else { None }).collect())
+    }
+}
+
+/// A row as version 11 of the journal wrote it, field by field.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct OldRow {
+    id: Id,
+    row: u64,
+    status: Status,
+    status_text: String,
+    message: String,
+    rounds: u32,
+    evaluations: u32,
+    chi2: f64,
+    dof: i64,
+    objective: f64,
+    parameters: Vec<f64>,
+    errors: Vec<f64>,
+    released_errors: Vec<f64>,
+    at_bound: u32,
+    flags: Flags,
+    start: Option<u32>,
+    continuum_terms: Vec<u32>,
+    unreached: Vec<u32>,
+    n_starts_agree: u32,
+    downweighted: Option<f64>,
+    posterior: Option<VelocityPosterior>,
+    correlations: Vec<f64>,
+}
+
+impl Batch<Vec<Option<OldRow>>> {
+    /// Returns the batch as this version writes it.
+    pub fn renew(self) -> Batch<KeptRows> {
+        let Batch { number, spectra, rows, device } = self;
+        // A new row is an interrupted one.
+        let rows: Vec<FitRow> = rows.into_iter().map(|row| row.map_or(FitRow::new(0, 0), Into::into)).collect();
+        Batch { number, spectra, rows: KeptRows::new(&rows), device }
+    }
+}
+
+impl From<OldRow> for FitRow {
+    fn from(old: OldRow) -> FitRow {
+        FitRow {
+            row: old.row,
+            status: old.status,
+            status_text: old.status_text,
+            message: old.message,
+            rounds: old.rounds,
+            evaluations: old.evaluations,
+            chi2: old.chi2,
+            dof: old.dof,
+            objective: old.objective,
+            parameters: old.parameters,
+            errors: old.errors,
+            released_errors: old.released_errors,
+            at_bound: old.at_bound,
+            flags: old.flags,
+            start: old.start,
+            continuum_terms: old.continuum_terms,
+            unreached: old.unreached,
+            n_starts_agree: old.n_starts_agree,
+            downweighted: old.downweighted,
+            posterior: old.posterior,
+            correlations: old.correlations,
+            ..FitRow::new(old.id, 0)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row of two parameters and an arm.
+    fn row() -> FitRow {
+        FitRow { status: Status::Ftol, continuum_terms: vec![3], unreached: vec![4], ..FitRow::new("a", 2) }
+    }
+
+    #[test]
+    fn columns_of_other_versions_are_missing_or_named() {
+        let kept = |change: fn(&mut KeptRows)| {
+            let mut kept = KeptRows::new(&[FitRow::new("b", 2), row(), row()]);
+            change(&mut kept);
+            kept.into_rows()
+        };
+        let same = format!("{:?}", [None, Some(row()), Some(row())]);
+        assert_eq!(format!("{:?}", kept(|_| ()).unwrap()), same);
+        let rows = kept(|kept| kept.columns.retain(|(name, _)| name != "unreached_0")).unwrap();
+        assert_eq!(rows[1].as_ref().unwrap().unreached, [0]);
+        let unknown =
+            kept(|kept| kept.columns.push(("color".into(), ColumnValues::Float64(vec![0.0; 2])))).unwrap_err();
+        assert!(unknown.contains("does not know its column `color`"), "{unknown}");
+        for damage in [
+            |kept: &mut KeptRows| kept.messages.truncate(1),
+            |kept: &mut KeptRows| kept.is_finished.truncate(1),
+            |kept: &mut KeptRows| kept.columns[3].1 = ColumnValues::Int32(vec![1]),
+        ] {
+            assert!(kept(damage).is_err());
+        }
+    }
+}
