@@ -136,8 +136,11 @@ fn bytes_make_the_same_network_with_the_hash_of_its_file() {
     let assumed = Emulator::open(file(folder.path(), "payne.npz", &npz(&payne(f32s), false))).unwrap();
     assert!(assumed.assumes_activation());
     let per_pixel = Emulator::open(file(folder.path(), "pixel.npz", &per_pixel())).unwrap();
-    let gapped: Vec<f64> = log_grid().iter().enumerate().map(|(k, w)| if k < 4 { *w } else { 2.0 * w }).collect();
-    let pieces = Emulator::from_layers(layers().wavelength(gapped)).unwrap();
+    // two pieces of eight pixels
+    let gapped: Vec<f64> = log_grid().iter().copied().chain(log_grid().iter().map(|w| 2.0 * w)).collect();
+    let mut wide = layers().wavelength(gapped);
+    wide.layers[1] = Layer::new(ramp(48), ramp(16));
+    let pieces = Emulator::from_layers(wide).unwrap();
     let demo = Emulator::open(popfit_testing::demo_emulator()).unwrap();
     for emulator in [assumed, per_pixel, pieces, demo] {
         let written = emulator.to_bytes().unwrap();
