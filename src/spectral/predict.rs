@@ -17,7 +17,8 @@ pub struct ArmPrediction {
     /// Wavelengths in Å, vacuum.
     pub wavelength: Vec<f64>,
     /// Flux in the units of the network, shifted, broadened and resolved as the model says, but not multiplied by a
-    /// continuum; NaN where the network does not reach.
+    /// continuum; NaN in pixels that a fit at these parameters leaves out: those that the network does not reach,
+    /// with a margin, and those that the model masks.
     pub flux: Vec<f64>,
 }
 
@@ -45,8 +46,9 @@ impl SpectralFitter {
                 [only] if self.model.arms.len() == 1 => only,
                 all => all.iter().find(|data| data.name == arm.name)?,
             };
-            let on = &inspected.sampling.on;
-            let flux = |j: usize| if on[j] { inspected.model[j] * arm.unit } else { f64::NAN };
+            // every pixel has a weight, so only what the model leaves out has none
+            let counts = |j: usize| inspected.prepared.weight[j] != 0.0;
+            let flux = |j: usize| if counts(j) { inspected.model[j] * arm.unit } else { f64::NAN };
             Some(ArmPrediction {
                 name: arm.name.clone(),
                 wavelength: data.grid(0).into_owned(),

@@ -81,8 +81,8 @@ pub struct Arguments {
     /// Rounds a fit may take [default: 60 for lm, 1500 for nelder-mead]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Fit")]
     max_rounds: Option<u32>,
-    /// Bytes that all populations on a device may take; K, M and G are 2^10, 2^20 and 2^30 [default: 1G on the CPU, half
-    /// of its memory on a GPU]
+    /// Bytes that all populations on a device may take; K, M and G are 2^10, 2^20 and 2^30
+    /// [default: 1G on the CPU, half of its memory on a GPU]
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Devices")]
     memory: Option<u64>,
     /// Spectra that are read, fitted and kept for --resume at once, small files together [default: 256, on GPUs 2048]
