@@ -112,7 +112,7 @@ def fit(
     >>> table["teff"].shape
     (64,)
     """
-    model = as_model(model)
+    model = _selected_model(model, select)
     settings = _settings(
         device=device,
         starts=starts,
@@ -134,6 +134,11 @@ def fit(
     if paths is None:
         held = as_spectra(spectra)
         source = held._source
+        of_rows = sorted(set(select or {}) - {"arms"})
+        if of_rows:
+            raise InputError(
+                f"select: {of_rows[0]!r} selects spectra of files; select rows of arrays before the fit", argument="select"
+            )
     else:
         source = paths
     begin = time.perf_counter()
@@ -217,7 +222,7 @@ def fit_files(
     Interrupted
         At Ctrl-C; `resume` goes on.
     """
-    model = as_model(model)
+    model = _selected_model(model, select)
     settings = _settings(
         device=device,
         starts=starts,
@@ -250,6 +255,13 @@ def fit_files(
     return summary
 
 
+def _selected_model(model: object, select: Mapping[str, Any] | None) -> SpectralModel:
+    """Return the model of a run, with the arms that are selected."""
+    found = as_model(model)
+    arms = None if select is None else select.get("arms")
+    return found if arms is None else found.with_arms([str(arm) for arm in arms])
+
+
 def _settings(*, select: Mapping[str, Any] | None, **settings: Any) -> dict[str, Any]:
     """Return the settings of a run for Rust, checked as far as Python's types go."""
     selection = dict(select or {})
@@ -258,6 +270,10 @@ def _settings(*, select: Mapping[str, Any] | None, **settings: Any) -> dict[str,
         raise InputError(
             f"select: unknown key {sorted(unknown)[0]!r} (known: {', '.join(SELECTION_KEYS)})", argument="select"
         )
+    for name in ("starts", "seed", "max_rounds", "max_memory", "batch_size"):
+        value = settings[name]
+        if value is not None and value < 0:
+            raise InputError(f"{name}: {value}; give a number that is not negative", argument=name)
     target_ids = selection.get("target_ids")
     settings["arms"] = None if selection.get("arms") is None else [str(arm) for arm in selection["arms"]]
     settings["target_ids"] = None if target_ids is None else [int(one) for one in target_ids]

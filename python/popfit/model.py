@@ -414,6 +414,16 @@ class SpectralModel:
             raise InputError(f"parameters has the shape {rows.shape}, not {wanted}", argument="parameters")
         return rows
 
+    def with_arms(self, names: Sequence[str]) -> SpectralModel:
+        """Return the model with the arms of these names alone.
+
+        Raises
+        ------
+        InputError
+            If the model has no arm of a name.
+        """
+        return SpectralModel._of(_model_of_text(self.text, ".", self.arms, list(names)))
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the model by its text and the bytes of its networks."""
         return _model_of_text_as_public, (self.text, self.arms)
@@ -489,10 +499,12 @@ def _json(keys: Mapping[str, Any]) -> str:
     return json.dumps(keys, default=plain)
 
 
-def _model_of_text(text: str, folder: Path, emulators: Mapping[str, Emulator]) -> _popfit.Model:
+def _model_of_text(
+    text: str, folder: Path, emulators: Mapping[str, Emulator], arms: Sequence[str] | None = None
+) -> _popfit.Model:
     """Return the model of a text and networks."""
     given = {name: emulator._emulator for name, emulator in emulators.items()}
-    return _popfit.Model.from_text(text, os.path.abspath(folder), given)
+    return _popfit.Model.from_text(text, os.path.abspath(folder), given, arms)
 
 
 def _model_of_text_as_public(text: str, emulators: dict[str, Emulator]) -> SpectralModel:

@@ -127,7 +127,11 @@ def test_wrong_settings_are_named(demo_model: popfit.SpectralModel, demo_arrays:
     for settings, text in [
         ({"solver": "lmm"}, "lm"),
         ({"velocity_scan": "of"}, "off"),
-        ({"precision": "f64"}, "f32"),
+        ({"precision": "f63"}, "f64"),
+        ({"starts": -1}, "starts"),
+        ({"starts": 65}, "starts"),
+        ({"select": {"objtype": "TGT"}}, "objtype"),
+        ({"select": {"arms": ["c"]}}, "no arm"),
         ({"device": "gpu:nothing-of-this-name"}, "gpu"),
         ({"select": {"target_id": [1]}}, "target_ids"),
         ({"threads": 0}, "threads"),

@@ -79,7 +79,7 @@ def test_other_libraries_read_the_table_by_arrow(table: popfit.FitTable) -> None
     np.testing.assert_array_equal(arrow["teff"].to_numpy(), table["teff"])
     assert pyarrow.table(table).num_rows == 64  # a new stream each time
     polars = pytest.importorskip("polars")
-    assert polars.from_arrow(table)["status_text"].to_list() == table["status_text"].tolist()
+    assert polars.DataFrame(table)["status_text"].to_list() == table["status_text"].tolist()
     duckdb = pytest.importorskip("duckdb")
     assert duckdb.sql("select count(*) from arrow where teff > 6000").fetchone() == (int((table["teff"] > 6000).sum()),)
     pandas = pytest.importorskip("pandas")
@@ -150,7 +150,8 @@ def test_plots_show_data_and_model(table: popfit.FitTable) -> None:
 
 def test_reports_are_pages(table: popfit.FitTable, tmp_path: Any) -> None:
     path = table.report(tmp_path / "page")
-    text = open(path).read()
-    assert text.startswith("<!DOCTYPE html>") and "teff" in text
+    with open(path) as page:
+        text = page.read()
+    assert text.startswith("<!doctype html>") and "teff" in text
     with pytest.raises(FileExistsError):
         table.report(tmp_path / "page")

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use numpy::{PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
-use popfit::emulator::{Activation, EmulatorLayers, Hull, Label, Layer};
+use popfit::emulator::{Activation, DEFAULT_CLIP, EmulatorLayers, Hull, Label, Layer};
 use popfit::{Emulator, Error, WriteOptions};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::arrays::{give, give_shaped};
-use crate::errors::exception;
+use crate::errors::{exception, input_error};
 
 /// A network, shared by all models that have it.
 #[pyclass(frozen, module = "popfit._popfit", name = "Emulator")]
@@ -56,9 +56,17 @@ impl SharedEmulator {
             .map(|(weight, bias)| Ok(Layer::new(weight.as_slice()?.to_vec(), bias.as_slice()?.to_vec())));
         let layers = layers.collect::<PyResult<Vec<_>>>()?;
         let hulls = hulls.into_iter().map(|(axes, facets)| Hull { axes, facets }).collect();
+        let output = match output {
+            "identity" => Activation::Identity,
+            "exp" => Activation::Exp { clip: DEFAULT_CLIP },
+            other => {
+                let message = format!("output: {other:?} is no function of the last layer; give \"identity\" or \"exp\"");
+                return Err(input_error(py, "output", message));
+            }
+        };
         let made = activation.parse::<Activation>().and_then(|activation| {
             let layers = EmulatorLayers::new(labels, activation, layers)
-                .output(output.parse::<Activation>()?)
+                .output(output)
                 .hulls(hulls)
                 .wavelength(wavelength.as_slice().map_err(|error| Error::Usage(error.to_string()))?.to_vec());
             Emulator::from_layers(layers)
@@ -103,7 +111,7 @@ impl SharedEmulator {
         let wanted = self.emulator.labels().len();
         if given != wanted {
             let message = format!("labels: {given} columns, but the network has {wanted} labels");
-            return Err(crate::errors::input_error(py, "labels", message));
+            return Err(input_error(py, "labels", message));
         }
         let labels = labels.as_slice()?;
         let values = py.detach(|| self.emulator.templates(labels));

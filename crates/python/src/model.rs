@@ -34,18 +34,23 @@ impl SharedModel {
         })
     }
 
-    /// Builds a model of text, whose networks are those given by the arms' names, or else files in `folder`.
+    /// Builds a model of text, whose networks are those given by the arms' names, or else files in `folder`. It has the
+    /// arms of these names, or all.
     #[staticmethod]
     fn from_text(
         py: Python<'_>,
         text: String,
         folder: PathBuf,
         emulators: HashMap<String, Py<SharedEmulator>>,
+        arms: Option<Vec<String>>,
     ) -> PyResult<SharedModel> {
         let emulators: HashMap<String, Arc<popfit::Emulator>> =
             emulators.iter().map(|(arm, emulator)| (arm.clone(), emulator.get().emulator.clone())).collect();
         run_or_raise(py, move |_| {
-            let file = ModelFile::from_text(folder.join("model.toml"), text)?;
+            let mut file = ModelFile::from_text(folder.join("model.toml"), text)?;
+            if let Some(arms) = arms {
+                file.keep_arms(&arms)?;
+            }
             let model = file.build_with(|files| match emulators.get(files.arm) {
                 Some(emulator) => Ok(emulator.as_ref().clone()),
                 None => file.open_emulator(files),
@@ -106,7 +111,7 @@ impl SharedModel {
         let (fitter, spectra, parameters) = (self.fitter(), lent.get(), parameters.as_slice()?);
         let fits = run_or_raise(py, |_| fitter.models_at(spectra, parameters))?;
         let arms = PyDict::new(py);
-        for (index, name) in fitter.arms().iter().enumerate() {
+        for (index, (name, _)) in self.model.arms().enumerate() {
             let pixels = fits.iter().flatten().map(|fit| fit[index].wavelength.len()).max().unwrap_or(0);
             let rows: Vec<Option<&ArmFit>> = fits.iter().map(|fit| fit.as_ref().map(|arms| &arms[index])).collect();
             let arm = PyDict::new(py);

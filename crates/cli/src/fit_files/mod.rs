@@ -157,10 +157,15 @@ impl FitFiles {
                 }
                 Ok(BuiltModel { model: file.build()?, text: file.text.clone(), file: Some(file) })
             }
-            FitModel::Built(_) if self.selection.arms.is_some() => {
-                Err(Error::Usage("the arms of a model in memory are chosen when it is made, not for a run".into()))
+            FitModel::Built(built) => {
+                let chosen = |arm: &str| self.selection.arms.as_ref().is_none_or(|arms| arms.iter().any(|one| one == arm));
+                match built.model.arms().find(|(arm, _)| !chosen(arm)) {
+                    None => Ok(*built),
+                    Some((arm, _)) => Err(Error::Usage(format!(
+                        "the model in memory has the arm {arm}, which is not selected: choose its arms when it is made"
+                    ))),
+                }
             }
-            FitModel::Built(model) => Ok(*model),
         }
     }
 
