@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import popfit
+import popfit.rvspecfit
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SYNB = ROOT / "tests" / "data" / "synb"
+DESI = ROOT / "tests" / "data" / "desi"
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +36,24 @@ def command_table(tmp_path_factory: pytest.TempPathFactory) -> popfit.FitTable:
     output = tmp_path_factory.mktemp("command") / "table.parquet"
     run_python("-m", "popfit", "fit", ROOT / "data" / "model.toml", ROOT / "data" / "spectra.npz", "-o", output, "--device", "cpu")
     return popfit.FitTable.read(output)
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Template library with the demo's network as setup b, and DESI's three."""
+    folder = tmp_path_factory.mktemp("library")
+    (folder / "b.safetensors").symlink_to(ROOT / "data" / "emulator.safetensors")
+    for arm in "brz":
+        (folder / f"desi_{arm}.safetensors").symlink_to(DESI / f"{arm}.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def config(library: pathlib.Path) -> Any:
+    """Configuration of that library."""
+    path = library / "config.yaml"
+    path.write_text(f"template_lib: {library}\nmin_vel: -1000\nmax_vel: 1000\nvel_step0: 5\nmax_vsini: 500\n")
+    return popfit.rvspecfit.utils.read_config(path)
 
 
 def run_python(*arguments: object, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from popfit import fitting
 from popfit._errors import InputError
+from popfit._rows import join_rows, lower_rows
 from popfit.model import SpectralModel
 from popfit.rvspecfit._library import label_names
 from popfit.rvspecfit._models import (
@@ -142,14 +143,8 @@ class Job:
 
     def fit(self, settings: Mapping[str, Any]) -> FitTable:
         """Fit all stars, from the starts of the first guess and from the call's own."""
-        tables = [self._fit_groups(settings, started=False)]
-        if self.has_starts:
-            tables.append(self._fit_groups(settings, started=True))
-        if len(tables) == 1:
-            return tables[0]
-        guessed, started = (np.where(table.converged, table["objective"], np.inf) for table in tables)
-        better = (started < guessed).astype(int)
-        return join_rows(tables, better, np.arange(len(better)))
+        guessed = self._fit_groups(settings, started=False)
+        return lower_rows(guessed, self._fit_groups(settings, started=True)) if self.has_starts else guessed
 
     def _fit_groups(self, settings: Mapping[str, Any], *, started: bool) -> FitTable:
         """Fit stars with the same numbers of pixels together: pixels that pad a spectrum would widen its continuum."""
@@ -182,26 +177,9 @@ class Job:
         return moved
 
 
-def join_rows(tables: Sequence[FitTable], which: Any, place: Any) -> FitTable:
-    """Return a table whose row k is row `place[k]` of the table `which[k]`; all have the same columns."""
-    first = tables[0]
-    columns: list[tuple[str, str, str, Any]] = []
-    for name in first.columns:
-        values = np.empty(len(which), dtype=first[name].dtype)
-        for k, table in enumerate(tables):
-            values[which == k] = table[name][place[which == k]]
-        if name == "row":
-            values = np.arange(len(which), dtype=values.dtype)
-        columns.append((name, first.units[name], first.meanings[name], values))
-    messages = [tables[k].messages[row] for k, row in zip(which, place, strict=True)]
-    joined = FitTable._of(columns, messages, first.metadata)
-    spectra = first._spectra if all(len(table) == len(joined) for table in tables) else None
-    if first._model is not None:
-        joined._remember(first._model, spectra, first._flags, sum(table._seconds or 0.0 for table in tables))
-    return joined
-
-
-def _of_each(given: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None, count: int, argument: str) -> list[Mapping[str, Any]]:
+def _of_each(
+    given: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None, count: int, argument: str
+) -> list[Mapping[str, Any]]:
     """Return values that are given for all stars or for each, for each."""
     if given is None:
         return [{}] * count

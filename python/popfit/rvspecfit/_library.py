@@ -103,8 +103,8 @@ def _refuse_grids(path: pathlib.Path) -> None:
         import h5py  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError as error:
         raise InputError(
-            f"{path}: importing a network of rvspecfit needs torch, h5py and scipy, and h5py cannot be imported: {error}. "
-            "Import it elsewhere with `popfit import rvspecfit`, and put the safetensors file beside it",
+            f"{path}: importing a network of rvspecfit needs torch, h5py and scipy, and h5py cannot be imported: "
+            f"{error}. Import it elsewhere with `popfit import rvspecfit`, and put the safetensors file beside it",
             argument="config",
             path=str(path),
         ) from error

@@ -107,7 +107,9 @@ def build_model(setups: Sequence[str], config: Mapping[str, Any], settings: Sett
                 f"{', '.join(names)}",
                 argument="config",
             )
-    return _cached_model(tuple(setups), tuple(network.key for network in networks), str(config["template_lib"]), settings)
+    return _cached_model(
+        tuple(setups), tuple(network.key for network in networks), str(config["template_lib"]), settings
+    )
 
 
 @functools.lru_cache(maxsize=16)
@@ -117,7 +119,9 @@ def _cached_model(
     """Return the model of networks; `keys` say whether their files have changed since."""
     networks = [open_network(setup, {"template_lib": library}).emulator for setup in setups]
     spread = {"line_spread": "file"} if settings.resolution else {}
-    arms = {arm: {"emulator": network, **spread} for arm, network in zip(settings.arms or setups, networks, strict=True)}
+    arms = {
+        arm: {"emulator": network, **spread} for arm, network in zip(settings.arms or setups, networks, strict=True)
+    }
     return SpectralModel(
         arms,
         velocity=settings.velocity,
@@ -191,7 +195,11 @@ def _column(count: int, stars: Sequence[Mapping[str, float]] | None, name: str, 
 
 
 def make_spectra(
-    stars: Sequence[Sequence[Any]], names: Sequence[str], columns: Mapping[str, Floats] | None = None, *, mask: bool = False
+    stars: Sequence[Sequence[Any]],
+    names: Sequence[str],
+    columns: Mapping[str, Floats] | None = None,
+    *,
+    mask: bool = False,
 ) -> Spectra:
     """Return the spectra of stars with the columns of labels, which say nothing unless they are given."""
     if columns is None:

@@ -165,8 +165,9 @@ def get_chisq(
     weighed = _with_systematic(star, espec_systematic)
     likelihood = evaluate(model, continuum, weighed, parameters)
     if not np.isfinite(likelihood.chisq):
+        labels = ", ".join(f"{name} {value}" for name, value in zip(names, atm_params, strict=True))
         raise NotFiniteError(
-            f"The log(likelihood) value is not finite at velocity {vel} and {dict(zip(names, atm_params, strict=True))}: "
+            f"The log(likelihood) value is not finite at velocity {vel}, {labels}: "
             f"{likelihood.message or 'flux, errors or parameters are not finite'}",
             argument="specdata",
         )
@@ -225,7 +226,10 @@ def evaluate(
     chisq = float(found["objective"][0]) + uncounted_errors(star, arms) - continuum.determinant_offset * len(star)
     models, raw_models = [], []
     for one in star:
-        arm = {name: np.asarray(arms[one.name][name][0][: len(one.lam)], dtype=np.float64) for name in ("model", "continuum")}
+        arm = {
+            name: np.asarray(arms[one.name][name][0][: len(one.lam)], dtype=np.float64)
+            for name in ("model", "continuum")
+        }
         models.append(arm["model"])
         raw_models.append(arm["model"] / arm["continuum"])
     return Likelihood(chisq, models, raw_models, found["messages"][0])

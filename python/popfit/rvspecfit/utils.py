@@ -25,7 +25,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-class frozendict(Mapping[str, Any]):  # noqa: N801  rvspecfit's name
+class frozendict(Mapping[str, Any]):
     """A mapping that cannot change, and that has a hash if its values have one."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -102,7 +102,7 @@ def read_config(fname: Path | None = None, override_options: Mapping[str, Any] |
     return frozen
 
 
-def freezeDict(d: Any) -> Any:  # noqa: N802  rvspecfit's name
+def freezeDict(d: Any) -> Any:
     """Return a dict as a `frozendict`, with the dicts in it, a list as a tuple, and other values as they are."""
     if isinstance(d, dict):
         return frozendict({key: freezeDict(value) for key, value in d.items()})
@@ -114,7 +114,9 @@ def _read_yaml(path: str) -> dict[str, Any]:
     try:
         import yaml  # type: ignore[import-untyped,unused-ignore]
     except ImportError as error:
-        raise ImportError(f"{path}: configuration files need PyYAML (pip install pyyaml); a dict needs nothing") from error
+        raise ImportError(
+            f"{path}: configuration files need PyYAML (pip install pyyaml); a dict needs nothing"
+        ) from error
     with open(path, encoding="utf-8") as file:
         values = yaml.safe_load(file)
     if values is not None and not isinstance(values, dict):

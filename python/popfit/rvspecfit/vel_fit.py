@@ -29,11 +29,11 @@ _GUESSED = {
 
 def process(
     specdata: Any,
-    paramDict0: Mapping[str, float],  # noqa: N803  rvspecfit's names
-    fixParam: Sequence[str] | None = None,  # noqa: N803
+    paramDict0: Mapping[str, float],
+    fixParam: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
-    resolParams: Mapping[str, Any] | None = None,  # noqa: N803
+    resolParams: Mapping[str, Any] | None = None,
     priors: Mapping[str, Sequence[float]] | None = None,
 ) -> dict[str, Any]:
     """Fit velocity and labels of one star by maximum likelihood.
@@ -88,11 +88,11 @@ def process(
 
 def process_many(
     specdata: Sequence[Any],
-    paramDict0: Values = None,  # noqa: N803  rvspecfit's names
-    fixParam: Sequence[str] | None = None,  # noqa: N803
+    paramDict0: Values = None,
+    fixParam: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
-    resolParams: Mapping[str, Any] | None = None,  # noqa: N803
+    resolParams: Mapping[str, Any] | None = None,
     priors: Values = None,
     *,
     mask: Literal["keep", "apply"] = "keep",
@@ -156,7 +156,7 @@ def firstguess(
     specdata: Any,
     options: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
-    resolParams: Mapping[str, Any] | None = None,  # noqa: N803  rvspecfit's names
+    resolParams: Mapping[str, Any] | None = None,
     vsinigrid: Sequence[float | None] = (None, 10, 100),
     paramsgrid: Mapping[str, Sequence[float]] | None = None,
 ) -> dict[str, float]:
