@@ -161,6 +161,18 @@ def test_likelihoods_at_given_parameters(forward: dict[str, Any], config: utils.
             np.testing.assert_allclose(whole["raw_models"][0], forward["obs_model"][n], rtol=1e-4)
 
 
+def test_grids_of_velocities(forward: dict[str, Any], config: utils.frozendict) -> None:
+    cases = len(forward["find_best_vel"])
+    for n in range(cases):
+        # the reference's grids are at the truth without rotation
+        labels, grid = tuple(forward["sim_par"][n]), forward["vel_grid"]
+        found = spec_fit.find_best(case_of(forward, n), grid, [labels], options=NPOLY, config=config)
+        for key, name in [("best_vel", "vel"), ("vel_err", "err"), ("skewness", "skew"), ("kurtosis", "kurt")]:
+            np.testing.assert_allclose(found[key], forward[f"find_best_{name}"][n], rtol=0.01, atol=0.01)
+        assert found["probs"].shape == grid.shape and found["best_param"] == labels
+        assert abs(found["best_chi"] / forward["m2logl_velgrid"][n].min() - 1) < 1e-4
+
+
 def test_every_continuum_has_rvspecfits_determinant(forward: dict[str, Any], config: utils.frozendict) -> None:
     star, vel, par = case_of(forward, 0), forward["vel"][0], tuple(forward["par"][0])
     for options in [{"npoly": 1}, {"npoly": 3}, {"npoly": 4}, {}, {"npoly": 6, "rbf_continuum": False}]:

@@ -89,6 +89,11 @@ DIFFERENCES: tuple[Difference, ...] = (
         "RVTAB without these; the models are beside it in float32, too",
     ),
     Difference(
+        "RVS_WARN",
+        "bit 8 within a margin of fixed edges of teff, logg and [Fe/H]",
+        "bit 8 at a bound of any label, or outside of the training set",
+    ),
+    Difference(
         "`proc_many(subdirs=True)`",
         "refuses paths of more than two parts in 0.9.0",
         "makes the last two folders of each path, as its documentation says",

@@ -11,7 +11,6 @@ from popfit._errors import InputError
 from popfit._rival import rival_attribute
 from popfit.rvspecfit._models import (
     Continuum,
-    Floats,
     Settings,
     as_star,
     build_model,
@@ -19,6 +18,7 @@ from popfit.rvspecfit._models import (
     has_resolution,
     make_spectra,
 )
+from popfit.rvspecfit._scan import lowest_point, scan
 
 #: Step of the velocity grid in km/s if the configuration says none.
 _DEFAULT_STEP = 2.0
@@ -63,14 +63,13 @@ def fit(specdata: Any, config: Mapping[str, Any]) -> dict[str, Any]:
     start = np.asarray(guess["starts"][int(np.argmin(guess["chi2"]))], dtype=np.float64)
     best = dict(zip(model.parameters, start, strict=True))
 
-    # χ² along the velocity, of copies of the star
-    copies = make_spectra([star] * len(grid), labels, mask=True)
+    # χ² along the velocity, with the labels of the best start
     points = np.tile(start, (len(grid), 1))
     points[:, 0] = grid
-    chi2 = np.asarray(model.objective(copies, points)["chi2"], dtype=np.float64)
+    chi2 = scan(model, star, points, "chi2", mask=True)
     return {
         "best_par": {label: best[label] for label in labels},
-        "best_vel": _lowest_point(grid, chi2),
+        "best_vel": lowest_point(grid, chi2),
         "best_ccf": chi2,
         "best_vsini": best.get("vsini"),
         "vel_grid": grid,
@@ -79,18 +78,6 @@ def fit(specdata: Any, config: Mapping[str, Any]) -> dict[str, Any]:
 
 class GuessError(InputError, RuntimeError):
     """A first guess that failed."""
-
-
-def _lowest_point(x: Floats, y: Floats) -> np.float64:
-    """Return the vertex of the parabola through the lowest point and its neighbours, or that point at an end."""
-    k = int(np.argmin(y))
-    if k in (0, len(x) - 1):
-        return np.float64(x[k])
-    below, above = y[k] - y[k - 1], y[k + 1] - y[k]
-    if above <= below:
-        return np.float64(x[k])
-    step = x[k + 1] - x[k]
-    return np.float64(x[k] - 0.5 * step * (above + below) / (above - below))
 
 
 def __getattr__(name: str) -> Any:

@@ -24,6 +24,7 @@ from popfit.rvspecfit._models import (
     uncounted_errors,
     with_resolution,
 )
+from popfit.rvspecfit._scan import lowest_point, scan
 
 #: Speed of light in km/s.
 SPEED_OF_LIGHT = 299792.458
@@ -153,11 +154,8 @@ def get_chisq(
             function = delegated("rvspecfit.spec_fit", "get_chisq", argument)
             arguments = (vel, atm_params, rot_params, resol_params, options or {}, config, cache, full_output)
             return function(specdata, *arguments, fast_interp, espec_systematic, outside_penalty)
-    config = complete_config(config)
     star = with_resolution(as_star(specdata), resol_params)
-    vsini = None if rot_params is None else (0.0, float(config["max_vsini"]))
-    settings = Settings(continuum, (config["min_vel"], config["max_vel"]), vsini, has_resolution([star]))
-    model = build_model([one.name for one in star], config, settings)
+    model = _model_of(star, continuum, complete_config(config), rotates=rot_params is not None)
     names = [name for name in model.parameters if name not in ("velocity", "vsini")]
     if len(atm_params) != len(names):
         raise InputError(f"atm_params: {len(atm_params)} numbers for {', '.join(names)}", argument="atm_params")
@@ -235,6 +233,66 @@ def evaluate(
     return Likelihood(chisq, models, raw_models, found["messages"][0])
 
 
+def find_best(
+    specdata: Any,
+    vel_grid: npt.ArrayLike,
+    params_list: Sequence[Sequence[float]],
+    rot_params: Sequence[float] | None = None,
+    resol_params: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    config: Mapping[str, Any] | None = None,
+    quadratic: bool = True,
+) -> dict[str, Any]:
+    """Find the best point of a grid of velocities and labels.
+
+    Parameters
+    ----------
+    specdata, rot_params, resol_params, options, config
+        As in `get_chisq`.
+    vel_grid : array_like, (n,)
+        Velocities in km/s, increasing.
+    params_list : sequence of sequences of float
+        Labels of each point, in the order of the library.
+    quadratic : bool
+        Whether the velocity is that of the parabola through the lowest point and its neighbours.
+
+    Returns
+    -------
+    dict
+        ``best_chi``, the lowest −2 ln L of the grid; ``best_vel`` and ``best_param``; of the posterior exp(−χ²/2) along
+        the velocity ``vel_err``, ``skewness``, ``kurtosis`` and ``probs`` (n,).
+    """
+    continuum = Continuum.of(options)
+    star = with_resolution(as_star(specdata), resol_params)
+    model = _model_of(star, continuum, complete_config(config), rotates=rot_params is not None)
+    velocities = np.asarray(vel_grid, dtype=np.float64)
+    chisq = np.empty((len(params_list), len(velocities)))
+    for row, labels in enumerate(params_list):
+        points = np.tile(np.array([0.0, *(rot_params or ()), *labels]), (len(velocities), 1))
+        points[:, 0] = velocities
+        chisq[row] = scan(model, star, points, "objective")
+        # the constants that the objective lacks
+        first = evaluate(model, continuum, star, points[:1]).chisq
+        chisq[row] += first - chisq[row, 0]
+    best, place = np.unravel_index(np.argmin(chisq), chisq.shape)
+    along = chisq[best]
+    probs = np.exp(-0.5 * (along - along[place]))
+    probs /= probs.sum()
+    velocity = lowest_point(velocities, along) if quadratic else velocities[place]
+    moments = [(probs * (velocities - velocity) ** order).sum() for order in (2, 3, 4)]
+    error = np.sqrt(moments[0])
+    skewness, kurtosis = (0, 0) if error < 1e-10 else (moments[1] / error**3, moments[2] / error**4)
+    return {
+        "best_chi": along[place],
+        "best_vel": velocity,
+        "vel_err": error,
+        "best_param": params_list[int(best)],
+        "kurtosis": kurtosis,
+        "skewness": skewness,
+        "probs": probs,
+    }
+
+
 def get_chisq_continuum(specdata: Any, options: Mapping[str, Any] | None = None) -> dict[str, Floats]:
     """Fit spectra with the continuum alone.
 
@@ -263,6 +321,14 @@ def get_chisq_continuum(specdata: Any, options: Mapping[str, Any] | None = None)
         chisq.append(chi2)
         reduced.append(chi2 / good.sum())
     return {"chisq_array": np.array(chisq), "redchisq_array": np.array(reduced)}
+
+
+def _model_of(star: Sequence[Any], continuum: Continuum, config: Mapping[str, Any], *, rotates: bool) -> SpectralModel:
+    """Return the model of a star."""
+    vsini = (0.0, float(config["max_vsini"])) if rotates else None
+    velocity = (float(config["min_vel"]), float(config["max_vel"]))
+    settings = Settings(continuum, velocity, vsini, has_resolution([star]))
+    return build_model([one.name for one in star], config, settings)
 
 
 def _with_systematic(star: Sequence[Any], systematic: Any) -> list[Any]:

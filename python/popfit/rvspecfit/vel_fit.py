@@ -83,6 +83,9 @@ def process(
         priors=priors,
         rotates="vsini" in paramDict0,
     )
+    missing = [label for label in job.labels if label not in paramDict0]
+    if missing:
+        raise KeyError(f"paramDict0 has no {', '.join(missing)}")
     return describe_star(job, job.fit({"velocity_scan": "fixed"}))
 
 
@@ -124,7 +127,8 @@ def process_many(
     Returns
     -------
     FitTable
-        One row for each star, in their order. ``objective`` is −2 ln L over the pixels that count.
+        One row for each star, in their order. ``objective`` is −2 ln L over the pixels that count,
+        with the priors.
 
     Raises
     ------
