@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 import popfit
-import popfit.rvspecfit
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SYNB = ROOT / "tests" / "data" / "synb"
-DESI = ROOT / "tests" / "data" / "desi"
 
 
 @pytest.fixture(scope="session")
@@ -38,24 +36,6 @@ def command_table(tmp_path_factory: pytest.TempPathFactory) -> popfit.FitTable:
     return popfit.FitTable.read(output)
 
 
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Template library with the demo's network as setup b, and DESI's three."""
-    folder = tmp_path_factory.mktemp("library")
-    (folder / "b.safetensors").symlink_to(ROOT / "data" / "emulator.safetensors")
-    for arm in "brz":
-        (folder / f"desi_{arm}.safetensors").symlink_to(DESI / f"{arm}.safetensors")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def config(library: pathlib.Path) -> Any:
-    """Configuration of that library."""
-    path = library / "config.yaml"
-    path.write_text(f"template_lib: {library}\nmin_vel: -1000\nmax_vel: 1000\nvel_step0: 5\nmax_vsini: 500\n")
-    return popfit.rvspecfit.utils.read_config(path)
-
-
 def run_python(*arguments: object, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
     """Run Python with these arguments, without an exit code other than 0."""
     process = subprocess.run(
@@ -77,3 +57,24 @@ def assert_same_rows(table: popfit.FitTable, other: popfit.FitTable, without: tu
             assert one.tolist() == two.tolist(), name
         else:
             assert one.tobytes() == two.tobytes(), name
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Template library for `popfit.rvspecfit`, with the demo's network as setup b, and DESI's three."""
+    folder = tmp_path_factory.mktemp("library")
+    (folder / "b.safetensors").symlink_to(ROOT / "data" / "emulator.safetensors")
+    for arm in "brz":
+        network = ROOT / "tests" / "data" / "desi" / f"{arm}.safetensors"
+        (folder / f"desi_{arm}.safetensors").symlink_to(network)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def config(library: pathlib.Path) -> Any:
+    """Configuration of that library."""
+    from popfit.rvspecfit import utils
+
+    path = library / "config.yaml"
+    path.write_text(f"template_lib: {library}\nmin_vel: -1000\nmax_vel: 1000\nvel_step0: 5\nmax_vsini: 500\n")
+    return utils.read_config(path)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import DESI, assert_same_rows
+from conftest import ROOT, assert_same_rows
 
 import popfit
 from popfit.rvspecfit import vel_fit
@@ -16,6 +16,7 @@ from popfit.rvspecfit.spec_fit import SpecData
 
 fits = pytest.importorskip("astropy.io.fits")
 
+DESI = ROOT / "tests" / "data" / "desi"
 COADD = DESI / "coadd-synth-505.fits.gz"
 
 
