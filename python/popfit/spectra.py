@@ -251,7 +251,13 @@ def as_spectra(spectra: object) -> Spectra:
     )
 
 
-def spectra_of_spec_data(stars: Sequence[Sequence[Any]], *, mask: bool = True) -> Spectra:
+def spectra_of_spec_data(
+    stars: Sequence[Sequence[Any]],
+    *,
+    mask: bool = True,
+    columns: Mapping[str, npt.ArrayLike] | None = None,
+    ids: npt.ArrayLike | None = None,
+) -> Spectra:
     """Make spectra of rvspecfit's SpecData: for each star a list with one of each arm it has.
 
     An arm that a star lacks is masked. Grids may differ from star to star; shorter ones are padded with masked pixels.
@@ -262,6 +268,10 @@ def spectra_of_spec_data(stars: Sequence[Sequence[Any]], *, mask: bool = True) -
         One inner sequence for each star.
     mask : bool
         Whether pixels of ``badmask`` are masked. In rvspecfit's likelihood they are not.
+    columns : mapping of str to array_like, (n,), optional
+        Columns that the model asks for, such as starts and priors of a label.
+    ids : array_like, (n,), optional
+        Integers or texts; row numbers without it.
 
     Raises
     ------
@@ -279,6 +289,7 @@ def spectra_of_spec_data(stars: Sequence[Sequence[Any]], *, mask: bool = True) -
                 )
         found = [several[0] if several else None for several in of_arm]
         arrays |= {f"{name}_{key}": array for key, array in _stack_spec_data(found, mask).items()}
+    arrays |= named_arrays({"id": ids, **_checked_columns(columns)})
     return Spectra._of_arrays(arrays)
 
 

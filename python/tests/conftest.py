@@ -68,3 +68,24 @@ def assert_same_rows(table: popfit.FitTable, other: popfit.FitTable, without: tu
             assert one.tolist() == two.tolist(), name
         else:
             assert one.tobytes() == two.tobytes(), name
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Template library for `popfit.rvspecfit`, with the demo's network as setup b, and DESI's three."""
+    folder = tmp_path_factory.mktemp("library")
+    (folder / "b.safetensors").symlink_to(ROOT / "data" / "emulator.safetensors")
+    for arm in "brz":
+        network = ROOT / "tests" / "data" / "desi" / f"{arm}.safetensors"
+        (folder / f"desi_{arm}.safetensors").symlink_to(network)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def config(library: pathlib.Path) -> Any:
+    """Configuration of that library."""
+    from popfit.rvspecfit import utils
+
+    path = library / "config.yaml"
+    path.write_text(f"template_lib: {library}\nmin_vel: -1000\nmax_vel: 1000\nvel_step0: 5\nmax_vsini: 500\n")
+    return utils.read_config(path)

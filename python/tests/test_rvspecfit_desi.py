@@ -1,0 +1,144 @@
+"""`popfit.rvspecfit.desi` writes the command's tables of a coadd, and `process_many` gives the command's rows."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT, assert_same_rows
+
+import popfit
+from popfit.rvspecfit import vel_fit
+from popfit.rvspecfit.desi import desi_fit
+from popfit.rvspecfit.spec_fit import SpecData
+
+fits = pytest.importorskip("astropy.io.fits")
+
+DESI = ROOT / "tests" / "data" / "desi"
+COADD = DESI / "coadd-synth-505.fits.gz"
+
+
+@pytest.fixture(scope="module")
+def command_tables(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Folder of the tables that the command writes, with the model file of rvs_desi_fit's settings."""
+    folder = tmp_path_factory.mktemp("rvtab")
+    arms = "".join(f'[[arm]]\nname = "{arm}"\nemulator = "{DESI / arm}.safetensors"\n' for arm in "brz")
+    (folder / "desi.toml").write_text(
+        f'{arms}[continuum]\nkind = "rbf"\nterms = 10\nmarginalise = true\n[velocity]\nrange = [-1000.0, 1000.0]\n'
+        "[vsini]\nrange = [0.0, 500.0]\n[spectra]\nmask = [[4300.0, 4450.0]]\nerror_floor = 0.3\n"
+    )
+    model = popfit.SpectralModel.from_file(folder / "desi.toml")
+    popfit.fit_files(model, COADD, folder / "rvtab_505.fits", format="rvtab", device="cpu")
+    return folder
+
+
+def assert_same_table(one: Any, two: Any) -> None:
+    """Assert that two HDUs have the same columns, to the bit."""
+    assert one.columns.names == two.columns.names
+    for name in one.columns.names:
+        assert one.data[name].tobytes() == two.data[name].tobytes(), name
+
+
+def test_a_coadd_gives_the_commands_tables(config: Any, command_tables: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    table, models = str(tmp_path / "one.fits"), str(tmp_path / "two.fits")
+    fitted = desi_fit.proc_desi(str(COADD), table, models, None, config, doplot=False, cmdline="fit it", device="cpu")
+    assert fitted == 24
+    with fits.open(table) as own, fits.open(command_tables / "rvtab_505.fits") as command:
+        assert_same_table(own["RVTAB"], command["RVTAB"])
+        assert own[0].header["RVS_CMD"] == "fit it"
+        assert own[0].header["RVS_CONF"] == config["config_file_path"]
+        assert len(own["FIBERMAP"].data) == len(own["SCORES"].data) == 24
+    with fits.open(models) as own, fits.open(command_tables / "rvmod_505.fits") as command:
+        for arm in "BRZ":
+            np.testing.assert_array_equal(own[f"{arm}_MODEL"].data, command[f"{arm}_MODEL"].data)
+    with fits.open(DESI / "rvtab_coadd-synth-505.fits") as theirs, fits.open(table) as own:
+        assert set(theirs["RVTAB"].columns.names) <= set(own["RVTAB"].columns.names)
+        apart = np.abs(own["RVTAB"].data["VRAD"] - theirs["RVTAB"].data["VRAD"]) / theirs["RVTAB"].data["VRAD_ERR"]
+        assert (apart < 0.3).sum() >= 22
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.fits", "two.fits"]
+
+
+def test_selections_and_figures(config: Any, tmp_path: pathlib.Path) -> None:
+    with fits.open(COADD) as file:
+        targets = [int(one) for one in file["FIBERMAP"].data["TARGETID"][[3, 5]]]
+    pytest.importorskip("matplotlib")
+    outputs = (str(tmp_path / "tab.fits"), str(tmp_path / "mod.fits"), str(tmp_path / "plots" / "fig"))
+    fitted = desi_fit.proc_desi(str(COADD), *outputs, config, fit_targetid=targets, fitarm=["b", "z"], device="cpu")
+    assert fitted == 2
+    with fits.open(outputs[0]) as table:
+        assert table["RVTAB"].data["TARGETID"].tolist() == targets
+        assert "SN_R" not in table["RVTAB"].columns.names
+    figures = sorted(path.name for path in (tmp_path / "plots").iterdir())
+    assert len(figures) == 2 and all(name.startswith("fig_") and name.endswith(".png") for name in figures)
+    assert figures[0].split("_")[2] in map(str, targets)
+    # no fibre: empty tables and 0
+    assert desi_fit.proc_desi(str(COADD), *outputs, config, fit_targetid=1, device="cpu") == 0
+    with fits.open(outputs[0]) as table, fits.open(outputs[1]) as models:
+        assert len(table["FIBERMAP"].data) == 0 and table["RVTAB"].header["NAXIS2"] == 0
+        assert models["B_WAVELENGTH"].data.size == 2751
+    assert desi_fit.proc_desi(str(COADD), *outputs, config, minsn=1e6, device="cpu") == 0
+
+
+def test_files_that_are_none(config: Any, tmp_path: pathlib.Path, caplog: Any) -> None:
+    outputs = (str(tmp_path / "tab.fits"), str(tmp_path / "mod.fits"), None)
+    assert desi_fit.proc_desi(str(tmp_path / "none.fits"), *outputs, config, doplot=False) == -1
+    (tmp_path / "text.fits").write_text("no FITS")
+    assert desi_fit.proc_desi(str(tmp_path / "text.fits"), *outputs, config, doplot=False) == -1
+    fits.PrimaryHDU().writeto(tmp_path / "empty.fits")
+    assert desi_fit.proc_desi(str(tmp_path / "empty.fits"), *outputs, config, doplot=False) == -1
+    assert "B_WAVELENGTH" in caplog.text
+    with pytest.raises(popfit.InputError, match="fitarm"):
+        desi_fit.proc_desi(str(COADD), *outputs, config, doplot=False, fitarm=["x"])
+
+
+def test_many_files(config: Any, library: pathlib.Path, tmp_path: pathlib.Path, caplog: Any) -> None:
+    (tmp_path / "in" / "12" / "1234").mkdir(parents=True)
+    file = tmp_path / "in" / "12" / "1234" / "coadd-1.fits.gz"
+    file.symlink_to(COADD)
+    with fits.open(COADD) as coadd:
+        target = int(coadd["FIBERMAP"].data["TARGETID"][7])
+    status = tmp_path / "status.txt"
+    arguments: dict[str, Any] = {
+        "config_fname": str(library / "config.yaml"),
+        "fit_targetid": target,
+        "process_status_file": str(status),
+        "device": "cpu",
+    }
+    names = [str(file), str(tmp_path / "in" / "12" / "1234" / "none.fits")]
+    desi_fit.proc_many(names, str(tmp_path / "out"), "rvtab", "rvmod", **arguments)
+    folder = tmp_path / "out" / "12" / "1234"
+    assert sorted(path.name for path in folder.iterdir()) == ["rvmod_coadd-1.fits", "rvtab_coadd-1.fits"]
+    lines = [line.split() for line in status.read_text().splitlines()]
+    assert [line[:3] for line in lines] == [
+        [names[0], "ProcessStatus.SUCCESS", "1"],
+        [names[1], "ProcessStatus.FAILURE", "0"],
+    ]
+    desi_fit.proc_many(names[:1], str(tmp_path / "out"), "rvtab", "rvmod", skipexisting=True, **arguments)
+    assert status.read_text().split()[1] == "ProcessStatus.EXISTING"
+
+
+def test_the_stars_of_a_coadd_are_the_commands_rows(config: Any) -> None:
+    stars, arrays = [], {}
+    with fits.open(COADD) as file:
+        for arm in "brz":
+            name = arm.upper()
+            grid = file[f"{name}_WAVELENGTH"].data.astype(np.float64)
+            flux, ivar = (file[f"{name}_{kind}"].data.astype(np.float64) for kind in ("FLUX", "IVAR"))
+            mask = (file[f"{name}_MASK"].data > 0) | (ivar <= 0)
+            sigma = np.full(ivar.shape, np.inf)
+            sigma[ivar > 0] = 1.0 / np.sqrt(ivar[ivar > 0])
+            arrays[f"desi_{arm}"] = {"wavelength": grid, "flux": flux, "sigma": sigma, "mask": mask}
+            stars.append([SpecData(f"desi_{arm}", grid, *one) for one in zip(flux, sigma, mask, strict=True)])
+    table = vel_fit.process_many(
+        list(zip(*stars, strict=True)), options={"npoly": 10}, config=config, mask="apply", vsini=True, device="cpu"
+    )
+    model = popfit.SpectralModel(
+        {f"desi_{arm}": popfit.Emulator.open(DESI / f"{arm}.safetensors") for arm in "brz"},
+        velocity=(-1000, 1000),
+        vsini=(0, 500),
+        continuum={"kind": "rbf", "terms": 10},
+        marginalise=True,
+    )
+    assert_same_rows(table, popfit.fit(model, popfit.Spectra.from_arms(arrays), device="cpu"))
