@@ -9,7 +9,6 @@ use crate::suggest::{hint, nearest};
 
 /// Version of the format.
 const VERSION: u64 = 1;
-const DEFAULT_CLIP: f64 = 300.0;
 
 /// The parsed metadata.
 pub(super) struct Description {
@@ -89,7 +88,7 @@ pub(super) fn text(emulator: &Emulator, hash: Option<&str>) -> String {
 fn output(top: &Fields<'_>) -> Result<Activation, String> {
     let clip = match top.get("clip") {
         Some(_) => top.read("clip", "a positive number", |value| value.as_f64().filter(|clip| *clip > 0.0))?,
-        None => DEFAULT_CLIP,
+        None => Activation::DEFAULT_CLIP,
     };
     top.choice("output", &[("identity", Activation::Identity), ("exp", Activation::Exp { clip })])
 }

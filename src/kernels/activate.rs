@@ -33,6 +33,9 @@ pub enum Activation {
 }
 
 impl Activation {
+    /// Limit ± of the argument of [`Exp`](Activation::Exp), where a network does not say its own.
+    pub const DEFAULT_CLIP: f64 = 300.0;
+
     /// Names of the activations of hidden layers, as emulator and model files spell them.
     pub const NAMES: &[(&str, Activation)] = &[
         ("silu", Activation::Silu),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use numpy::{PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
-use popfit::emulator::{Activation, DEFAULT_CLIP, EmulatorLayers, Hull, Label, Layer};
+use popfit::emulator::{Activation, EmulatorLayers, Hull, Label, Layer};
 use popfit::{Emulator, Error, WriteOptions};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -58,9 +58,10 @@ impl SharedEmulator {
         let hulls = hulls.into_iter().map(|(axes, facets)| Hull { axes, facets }).collect();
         let output = match output {
             "identity" => Activation::Identity,
-            "exp" => Activation::Exp { clip: DEFAULT_CLIP },
+            "exp" => Activation::Exp { clip: Activation::DEFAULT_CLIP },
             other => {
-                let message = format!("output: {other:?} is no function of the last layer; give \"identity\" or \"exp\"");
+                let message =
+                    format!("output: {other:?} is no function of the last layer; give \"identity\" or \"exp\"");
                 return Err(input_error(py, "output", message));
             }
         };

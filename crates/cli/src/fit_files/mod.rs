@@ -158,7 +158,8 @@ impl FitFiles {
                 Ok(BuiltModel { model: file.build()?, text: file.text.clone(), file: Some(file) })
             }
             FitModel::Built(built) => {
-                let chosen = |arm: &str| self.selection.arms.as_ref().is_none_or(|arms| arms.iter().any(|one| one == arm));
+                let chosen =
+                    |arm: &str| self.selection.arms.as_ref().is_none_or(|arms| arms.iter().any(|one| one == arm));
                 match built.model.arms().find(|(arm, _)| !chosen(arm)) {
                     None => Ok(*built),
                     Some((arm, _)) => Err(Error::Usage(format!(
