@@ -158,11 +158,12 @@ impl FitFiles {
                 Ok(BuiltModel { model: file.build()?, text: file.text.clone(), file: Some(file) })
             }
             FitModel::Built(built) => {
-                let chosen =
+                let is_chosen =
                     |arm: &str| self.selection.arms.as_ref().is_none_or(|arms| arms.iter().any(|one| one == arm));
-                match built.model.arms().find(|(arm, _)| !chosen(arm)) {
+                let other = built.model.arms().map(|(arm, _)| arm.to_string()).find(|arm| !is_chosen(arm));
+                match other {
                     None => Ok(*built),
-                    Some((arm, _)) => Err(Error::Usage(format!(
+                    Some(arm) => Err(Error::Usage(format!(
                         "the model in memory has the arm {arm}, which is not selected: choose its arms when it is made"
                     ))),
                 }
