@@ -137,7 +137,8 @@ def fit(
         of_rows = sorted(set(select or {}) - {"arms"})
         if of_rows:
             raise InputError(
-                f"select: {of_rows[0]!r} selects spectra of files; select rows of arrays before the fit", argument="select"
+                f"select: {of_rows[0]!r} selects spectra of files; select rows of arrays before the fit",
+                argument="select",
             )
     else:
         source = paths

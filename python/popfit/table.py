@@ -277,8 +277,8 @@ class FitTable:
         for one, (name, arm) in zip(axes, arms.items(), strict=True):
             good = ~arm["mask"][0]
             wavelength = arm["wavelength"][0]
-            one.plot(wavelength, np.where(good, arm["flux"][0], np.nan), color="0.25", lw=0.7, label="data")
-            one.plot(wavelength, arm["model"][0], color="C3", lw=0.9, label="model")
+            one.plot(wavelength, np.where(good, arm["flux"][0], np.nan), color="black", lw=1.0, label="data")
+            one.plot(wavelength, arm["model"][0], color="C3", lw=0.6, label="model")
             one.set(ylabel=f"flux{f' ({name})' if name else ''}")
         axes[-1].set(xlabel="wavelength (Å)")
         axes[0].set_title(self._title(row))
@@ -335,8 +335,12 @@ class FitTable:
     def _repr_html_(self) -> str:
         """Return the summary, a histogram of each parameter and the first rows, for notebooks."""
         summary = self.summary
-        counts = ", ".join(f"{count} {escape(str(name))}" for name, count in summary["statuses"].items())
-        lines = [f"<p><b>{len(self)}</b> spectra, <b>{summary['converged']}</b> converged ({counts})</p>"]
+        converged = set(self._columns["status_text"][self.converged].tolist())
+        others = {name: count for name, count in summary["statuses"].items() if name not in converged}
+        counts = ", ".join(f"{count} {escape(str(name))}" for name, count in others.items())
+        lines = [
+            f"<p><b>{len(self)}</b> spectra, <b>{summary['converged']}</b> converged{counts and f'; {counts}'}</p>"
+        ]
         lines += [f"<p>{escape(flag)}</p>" for flag in summary["flags"]]
         names = self.parameters
         heads = "".join(f"<th>{escape(name)}<br><small>{escape(self._units[name])}</small></th>" for name in names)
@@ -383,7 +387,7 @@ def _rounded(value: float, error: float) -> str:
     if not np.isfinite(error) or error <= 0.0:
         return f"{value:.6g}"
     digits = max(0, 1 - int(np.floor(np.log10(error))))
-    return f"{value:.{digits}f} ± {error:.{digits}f}"
+    return f"{value:.{digits}f} ± {error:.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
 def _sparkline(values: Array) -> str:

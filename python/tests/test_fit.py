@@ -132,7 +132,7 @@ def test_wrong_settings_are_named(demo_model: popfit.SpectralModel, demo_arrays:
         ({"starts": 65}, "starts"),
         ({"select": {"objtype": "TGT"}}, "objtype"),
         ({"select": {"arms": ["c"]}}, "no arm"),
-        ({"device": "gpu:nothing-of-this-name"}, "gpu"),
+        ({"device": "gpu:nothing-of-this-name"}, "no adapter named nothing"),
         ({"select": {"target_id": [1]}}, "target_ids"),
         ({"threads": 0}, "threads"),
         ({"timeout": -1.0}, "timeout"),

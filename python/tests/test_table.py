@@ -81,7 +81,9 @@ def test_other_libraries_read_the_table_by_arrow(table: popfit.FitTable) -> None
     polars = pytest.importorskip("polars")
     assert polars.DataFrame(table)["status_text"].to_list() == table["status_text"].tolist()
     duckdb = pytest.importorskip("duckdb")
-    assert duckdb.sql("select count(*) from arrow where teff > 6000").fetchone() == (int((table["teff"] > 6000).sum()),)
+    assert duckdb.sql("select count(*) from arrow where teff > 6000").fetchall() == [
+        (int((table["teff"] > 6000).sum()),)
+    ]
     pandas = pytest.importorskip("pandas")
     if hasattr(pandas.DataFrame, "from_arrow"):
         assert pandas.DataFrame.from_arrow(table)["id"].tolist() == table["id"].tolist()
@@ -152,6 +154,6 @@ def test_reports_are_pages(table: popfit.FitTable, tmp_path: Any) -> None:
     path = table.report(tmp_path / "page")
     with open(path) as page:
         text = page.read()
-    assert text.startswith("<!doctype html>") and "teff" in text
+    assert text.startswith("<!doctype html>") and "popfit.FitTable" in text and "[Fe/H]" in text
     with pytest.raises(FileExistsError):
         table.report(tmp_path / "page")

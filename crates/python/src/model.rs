@@ -71,10 +71,13 @@ impl SharedModel {
         self.model.parameters()
     }
 
-    /// Returns the units of the parameters that have one.
+    /// Returns the units of the free parameters that have one.
     #[getter]
     fn units(&self) -> Vec<(String, String)> {
-        SpectralFitter::new(self.model.clone(), Device::cpu()).units()
+        let parameters = self.model.parameters();
+        let columns = self.fitter().table().into_columns().into_iter();
+        let parameters = columns.filter(|column| parameters.contains(&column.name) && !column.unit.is_empty());
+        parameters.map(|column| (column.name, column.unit)).collect()
     }
 
     /// Returns the bounds of the free parameters.
