@@ -40,6 +40,26 @@ fn the_objective_at_a_rows_parameters_is_the_rows() {
     }
 }
 
+#[test]
+fn models_at_rows_parameters_are_those_of_the_rows() {
+    let spectra = synb_spectra().slice(0..3);
+    let fitter = fitter(synb_model(), &Device::cpu());
+    let table = fitter.fit(&spectra).unwrap();
+    let mut point = parameters(&table);
+    let found = fitter.models_at(&spectra, &point).unwrap();
+    for (found, expected) in found.iter().zip(fitter.model_spectra(&spectra, &table.to_rows()).unwrap()) {
+        let (found, expected) = (&found.as_ref().unwrap()[0], &expected.unwrap()[0]);
+        assert_eq!((&found.mask, found.chi2, found.unmasked), (&expected.mask, expected.chi2, expected.unmasked));
+        assert!(found.model.iter().zip(&expected.model).all(|(a, b)| a.to_bits() == b.to_bits()));
+    }
+    let width = fitter.parameters().len();
+    point[width] = f64::NAN;
+    let found = fitter.models_at(&spectra, &point).unwrap();
+    assert_eq!(found.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true]);
+    let error = fitter.models_at(&spectra, &point[1..]).unwrap_err();
+    assert_eq!(error.argument(), Some("parameters"), "{error}");
+}
+
 /// In f64 differences of the sum of squares are its gradient, and the normal matrix gives the row's errors.
 #[test]
 fn derivatives_are_those_of_the_objective() {
