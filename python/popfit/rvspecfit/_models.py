@@ -255,6 +255,11 @@ def uncounted_errors(star: Sequence[Any], arms: Mapping[str, Mapping[str, npt.ND
     """
     total = 0.0
     for one in star:
-        left_out = arms[one.name]["mask"][0][: len(one.lam)]
+        left_out = find_arm(arms, one.name)["mask"][0][: len(one.lam)]
         total += 2.0 * float(np.log(one.espec[left_out]).sum())
     return total
+
+
+def find_arm(arms: Mapping[str, Mapping[str, npt.NDArray[Any]]], name: str) -> Mapping[str, npt.NDArray[Any]]:
+    """Return the arrays of an arm among those of `SpectralModel.predict`, where an only arm has no name."""
+    return arms[""] if "" in arms else arms[name]

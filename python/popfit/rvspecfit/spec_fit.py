@@ -19,6 +19,7 @@ from popfit.rvspecfit._models import (
     as_star,
     build_model,
     complete_config,
+    find_arm,
     has_resolution,
     make_spectra,
     uncounted_errors,
@@ -225,7 +226,7 @@ def evaluate(
     models, raw_models = [], []
     for one in star:
         arm = {
-            name: np.asarray(arms[one.name][name][0][: len(one.lam)], dtype=np.float64)
+            name: np.asarray(find_arm(arms, one.name)[name][0][: len(one.lam)], dtype=np.float64)
             for name in ("model", "continuum")
         }
         models.append(arm["model"])
