@@ -156,6 +156,11 @@ def test_likelihoods_at_given_parameters(forward: dict[str, Any], config: utils.
         assert abs(found / forward["m2logl_f64nn"][n] - 1.0) < 2e-5, n
         whole = spec_fit.get_chisq(*arguments, options=NPOLY, config=config, full_output=True)
         assert whole["chisq"] == found and whole["logl"] == -0.5 * found
+        rotation = None if rotation_of(forward, n) is None else [forward["vsini"][n]] * 2
+        several = spec_fit.get_chisq_many(
+            arguments[0], [0.0, arguments[1]], [arguments[2]] * 2, rotation, options=NPOLY, config=config
+        )
+        assert several.shape == (2,) and abs(several[1] / found - 1.0) < 1e-6
         np.testing.assert_allclose(whole["chisq_array"], [forward["chisq"][n]], rtol=1e-4)
         if n < len(forward["obs_model"]):
             np.testing.assert_allclose(whole["raw_models"][0], forward["obs_model"][n], rtol=1e-4)
