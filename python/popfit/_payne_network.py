@@ -6,7 +6,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,72 @@ COEFFICIENTS = (
 )
 
 
+#: Arrays with a row for each pixel, in networks for all pixels and in those of one per pixel, by dimensions.
+PIXEL_ARRAYS = {
+    2: ("w_array_2", "b_array_2"),
+    3: ("w_array_0", "w_array_1", "w_array_2", "b_array_0", "b_array_1", "b_array_2"),
+}
+#: Velocity in km/s that the pixels beside the ends of detectors cover.
+PADDED_VELOCITY = 50.0
+
+
+class PaddedGrid(NamedTuple):
+    """A grid of wavelengths whose detectors have more pixels at their ends.
+
+    Attributes
+    ----------
+    wavelength : array, (padded pixels,)
+        Wavelengths in Å.
+    pixels : array of int, (padded pixels,)
+        Pixel of the grid before that each repeats.
+    """
+
+    wavelength: Floats
+    pixels: npt.NDArray[np.intp]
+
+
+def split_pieces(wavelength: Floats) -> list[npt.NDArray[np.intp]]:
+    """Return the pixels of each detector: steps of more than 1.5 times the median end one."""
+    steps = np.diff(np.log(wavelength))
+    return np.split(np.arange(len(wavelength)), np.flatnonzero(steps > 1.5 * np.median(steps)) + 1)
+
+
+def has_log_steps(wavelength: npt.ArrayLike) -> bool:
+    """Return whether wavelengths (pixels,) are uniform in ln λ within each detector, to a thousandth of a step."""
+    grid = np.asarray(wavelength, dtype=np.float64)
+    for piece in split_pieces(grid):
+        logs = np.log(grid[piece])
+        line = np.linspace(logs[0], logs[-1], len(logs))
+        if len(piece) < 2 or np.abs(logs - line).max() > 1e-3 * (line[1] - line[0]):
+            return False
+    return True
+
+
+def pad_pieces(wavelength: Floats) -> tuple[PaddedGrid, npt.NDArray[np.intp]]:
+    """Return a grid whose detectors have their end pixels repeated, and the places (pixels,) of the given ones in it.
+
+    The Payne's interpolation repeats them, too, or nearly so. Detectors do not grow into each other.
+    """
+    pieces = split_pieces(wavelength)
+    logs = np.log(wavelength)
+    grids, pixels, own, count = [], [], [], 0
+    for k, piece in enumerate(pieces):
+        step = (logs[piece[-1]] - logs[piece[0]]) / (len(piece) - 1)
+        wanted = int(np.ceil(PADDED_VELOCITY / 299792.458 / step))
+        room = [
+            int((logs[after[0]] - logs[before[-1]]) / step / 2) - 1
+            for before, after in zip(pieces[max(k - 1, 0) : k + 1], pieces[max(k, 1) : k + 2], strict=False)
+        ]
+        more = max(0, min([wanted, *room]))
+        steps = np.arange(-more, len(piece) + more)
+        grids.append(np.exp(logs[piece[0]] + step * steps))
+        grids[-1][more : more + len(piece)] = wavelength[piece]
+        pixels.append(piece[np.clip(steps, 0, len(piece) - 1)])
+        own.append(count + more + np.arange(len(piece)))
+        count += len(steps)
+    return PaddedGrid(np.concatenate(grids), np.concatenate(pixels)), np.concatenate(own)
+
+
 class Network:
     """A network of The Payne as a model of popfit."""
 
@@ -47,10 +113,14 @@ class Network:
         if len(self.names) != count:
             raise InputError(f"labels: {len(self.names)} names for {count} labels", argument="labels")
         self.wavelength: Floats = np.asarray(wavelength, dtype=np.float64)
+        padded, self.own = pad_pieces(self.wavelength)
+        for name in arrays:
+            if name in PIXEL_ARRAYS[arrays["w_array_0"].ndim]:
+                arrays[name] = arrays[name][padded.pixels]
         # a network of The Payne is a file for popfit
         with tempfile.TemporaryDirectory() as folder:
             np.savez(os.path.join(folder, "network.npz"), **arrays)  # type: ignore[arg-type,unused-ignore]
-            np.savez(os.path.join(folder, "grid.npz"), wavelength=self.wavelength)
+            np.savez(os.path.join(folder, "grid.npz"), wavelength=padded.wavelength)
             self.model = SpectralModel.from_dict(self._keys(activation), folder)
         self.emulator = self.model.arms["spectrum"]
 
@@ -79,14 +149,13 @@ class Network:
         p0: npt.ArrayLike | None,
         settings: dict[str, Any],
     ) -> FitTable:
-        """Fit spectra (n, pixels), from the starts of the first guess and from `p0`."""
+        """Fit spectra (n, pixels), from the starts of the first guess and from `p0`, by default The Payne's."""
         if flux.ndim != 2:
             raise InputError(f"norm_spec has the shape {flux.shape}; give (n, pixels)", argument="norm_spec")
         if errors.shape != flux.shape:
             raise InputError(f"spec_err has the shape {errors.shape}, norm_spec {flux.shape}", argument="spec_err")
         guessed = self._fit_from(flux, errors, mask, None, settings)
-        if p0 is None:
-            return guessed
+        p0 = np.zeros(len(self.names) + 1) if p0 is None else p0
         return lower_rows(guessed, self._fit_from(flux, errors, mask, self._starts(p0, len(flux)), settings))
 
     def _starts(self, p0: npt.ArrayLike, count: int) -> Floats:
@@ -127,7 +196,7 @@ class Network:
             If it cannot be fitted.
         """
         # scipy's errors know no bounds either
-        table = self.fit(flux, errors, mask, p0, {"released_errors": True})
+        table = self.fit(flux, errors, mask, p0, {"released_errors": True, "device": "cpu"})
         if int(table["status"][0]) < 0:
             raise InputError(f"{table['status_text'][0]}: {table.messages[0]}", argument="norm_spec", row=0)
         names = [*self.names, "velocity"]
@@ -144,7 +213,7 @@ class Network:
 
     def shifted_spectrum(self, values: Floats) -> Floats:
         """Return the spectrum (pixels,) of labels and a velocity, as The Payne shifts it."""
-        spectrum = self.emulator.spectra(values[:-1]).astype(np.float64)
+        spectrum = self.emulator.spectra(values[:-1]).astype(np.float64)[self.own]
         beta = values[-1] / 299792.458
         shifted = self.wavelength * np.sqrt((1.0 - beta) / (1.0 + beta))
         answer: Floats = np.interp(shifted, self.wavelength, spectrum)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from popfit._payne_network import COEFFICIENTS, Floats, open_network
-from popfit._rival import Difference, rival_attribute
+from popfit._payne_network import COEFFICIENTS, Floats, has_log_steps, open_network
+from popfit._rival import Difference, delegated, rival_attribute
 from popfit.spectra import Path
 from popfit.table import FitTable
 
@@ -23,7 +23,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "minimum",
         "one start, in the middle of the training set; stops at changes of 5·10⁻⁴",
-        "the starts of the first guess, and `p0` as one more; converges",
+        "the starts of the first guess, and that of The Payne, or `p0`, as one more; converges",
     ),
     Difference(
         "derivatives and errors",
@@ -37,8 +37,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "interpolation to the velocity",
-        "linear in λ; the ends repeat the last pixel",
-        "linear in ln λ within each detector; pixels beyond its ends do not count",
+        "linear in λ; beyond the ends of detectors towards the next one",
+        "linear in ln λ; beyond the ends of detectors their last pixel",
     ),
     Difference(
         "networks",
@@ -48,7 +48,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "wavelengths",
         "any",
-        "uniform in ln λ in one or more pieces, as APOGEE's are",
+        "uniform in ln λ in each detector, as APOGEE's are; of one spectrum, others go to The Payne",
     ),
     Difference(
         "many spectra",
@@ -79,7 +79,8 @@ def fit_normalized_spectrum_single_star_model(
     mask : array_like of bool, (pixels,)
         Bad pixels.
     p0 : array_like, (labels + 1,), optional
-        One more start: labels scaled to ±0.5, and the velocity in km/s.
+        A start, beside those of the first guess: labels scaled to ±0.5, and the velocity in km/s. The middle of the
+        training set without it.
 
     Returns
     -------
@@ -93,9 +94,14 @@ def fit_normalized_spectrum_single_star_model(
     ValueError
         If the spectrum cannot be fitted.
     """
-    network = open_network(NN_coeffs, wavelength)
+    if not has_log_steps(wavelength):
+        function = delegated(
+            "The_Payne.fitting", "fit_normalized_spectrum_single_star_model", "wavelength: not uniform in ln λ"
+        )
+        answer: tuple[Floats, Floats, Floats] = function(norm_spec, spec_err, NN_coeffs, wavelength, mask, p0)
+        return answer
     flux, errors = np.atleast_2d(norm_spec), np.atleast_2d(spec_err)
-    return network.fit_one(flux, errors, mask, p0)
+    return open_network(NN_coeffs, wavelength).fit_one(flux, errors, mask, p0)
 
 
 def fit_many(
@@ -121,7 +127,7 @@ def fit_many(
     mask : array_like of bool, (pixels,) or (n, pixels), optional
         Bad pixels.
     p0 : array_like, (labels + 1,) or (n, labels + 1), optional
-        One more start of all spectra, or of each.
+        A start of all spectra, or of each, as there.
     activation : {"leaky_relu", "sigmoid", …}
         Function of the hidden layers.
     labels : sequence of str, optional
@@ -193,7 +199,7 @@ class PayneFitter:
         spectrum, spec_err : array_like, (pixels,)
             Normalised flux and its standard errors.
         p0 : array_like, (labels + 1,), optional
-            One more start: labels scaled to ±0.5, and the velocity in km/s.
+            A start, as in `fit_normalized_spectrum_single_star_model`.
         return_scaled : bool
             Whether to return the scaled labels, too.
 

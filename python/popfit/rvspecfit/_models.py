@@ -24,6 +24,10 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 DEFAULT_TERMS = 5
 #: Most terms of a continuum that popfit fits, and fewest of its RBF basis.
 MOST_TERMS, FEWEST_RBF_TERMS = 32, 4
+#: Errors that may mark bad pixels: from this number on, and as many times the smallest error.
+MARKING_ERROR, MARKING_RATIO = 5e8, 5e6
+#: Speed of light in km/s, and the velocity beyond star and rotation that a template has to cover.
+SPEED_OF_LIGHT, REACH = 299792.458, 200.0
 #: Options that rvspecfit reads.
 OPTIONS = ("npoly", "rbf_continuum")
 
@@ -255,6 +259,26 @@ def uncounted_errors(star: Sequence[Any], arms: Mapping[str, Mapping[str, npt.ND
     """
     total = 0.0
     for one in star:
-        left_out = arms[one.name]["mask"][0][: len(one.lam)]
+        left_out = find_arm(arms, one.name)["mask"][0][: len(one.lam)]
         total += 2.0 * float(np.log(one.espec[left_out]).sum())
     return total
+
+
+def counts_every_pixel(model: SpectralModel, star: Sequence[Any], parameters: Floats) -> bool:
+    """Return whether all pixels of a star are sure to count at parameters (P): no huge errors, a template in reach."""
+    speeds = [abs(parameters[0]), *(parameters[1:2] if "vsini" in model.parameters else ())]
+    margin = 1.0 + (sum(speeds) + REACH) / SPEED_OF_LIGHT
+    for one in star:
+        grid = model.arms[one.name].wavelength
+        steps = np.diff(np.log(grid))
+        covered = grid[0] * margin < one.lam[0] and one.lam[-1] < grid[-1] / margin
+        in_reach = covered and steps.max() < 1.5 * steps.min()
+        low, high = float(np.min(one.espec)), float(np.max(one.espec))
+        if not (in_reach and 0.0 < high < MARKING_ERROR and high < MARKING_RATIO * low):
+            return False
+    return True
+
+
+def find_arm(arms: Mapping[str, Mapping[str, npt.NDArray[Any]]], name: str) -> Mapping[str, npt.NDArray[Any]]:
+    """Return the arrays of an arm among those of `SpectralModel.predict`, where an only arm has no name."""
+    return arms[""] if "" in arms else arms[name]

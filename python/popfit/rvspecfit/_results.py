@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from popfit.rvspecfit._jobs import Job
-from popfit.rvspecfit._models import Floats
-from popfit.rvspecfit.spec_fit import NotFiniteError, evaluate
+from popfit.rvspecfit._likelihood import evaluate
+from popfit.rvspecfit._models import Floats, make_spectra
+from popfit.rvspecfit.spec_fit import NotFiniteError
 from popfit.table import FitTable
 
 
@@ -53,8 +54,6 @@ def _covariance(job: Job, parameters: Floats, columns: dict[str, Floats]) -> tup
 
     Bounds do not count: there are none in rvspecfit.
     """
-    from popfit.rvspecfit._models import make_spectra
-
     spectra = make_spectra(job.stars, job.labels, columns)
     normal = np.asarray(job.model.objective(spectra, parameters, gradient=True)["normal_matrix"][0])
     free = [k for k, name in enumerate(job.model.parameters) if name not in job.fixed]

@@ -11,23 +11,21 @@ import numpy.typing as npt
 from popfit._errors import InputError
 from popfit._rival import delegated, rival_attribute
 from popfit.model import SpectralModel
+from popfit.rvspecfit._likelihood import evaluate
 from popfit.rvspecfit._models import (
     MOST_TERMS,
+    SPEED_OF_LIGHT,
     Continuum,
     Floats,
     Settings,
     as_star,
     build_model,
     complete_config,
+    counts_every_pixel,
     has_resolution,
-    make_spectra,
-    uncounted_errors,
     with_resolution,
 )
 from popfit.rvspecfit._scan import lowest_point, scan
-
-#: Speed of light in km/s.
-SPEED_OF_LIGHT = 299792.458
 
 
 class NotFiniteError(InputError, RuntimeError):
@@ -161,7 +159,7 @@ def get_chisq(
         raise InputError(f"atm_params: {len(atm_params)} numbers for {', '.join(names)}", argument="atm_params")
     parameters = np.array([[vel, *(() if rot_params is None else rot_params), *atm_params]], dtype=np.float64)
     weighed = _with_systematic(star, espec_systematic)
-    likelihood = evaluate(model, continuum, weighed, parameters)
+    likelihood = evaluate(model, continuum, weighed, parameters, chisq_alone=not full_output)
     if not np.isfinite(likelihood.chisq):
         labels = ", ".join(f"{name} {value}" for name, value in zip(names, atm_params, strict=True))
         raise NotFiniteError(
@@ -172,65 +170,49 @@ def get_chisq(
     return likelihood.describe(star) if full_output else likelihood.chisq
 
 
-class Likelihood:
-    """−2 ln L of one star at given parameters, and its best-fit models.
+def get_chisq_many(
+    specdata: Any,
+    vel: npt.ArrayLike,
+    atm_params: npt.ArrayLike,
+    rot_params: npt.ArrayLike | None = None,
+    resol_params: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Floats:
+    """Return −2 ln L of a star at many points at once, for samplers that evaluate ensembles.
 
-    Attributes
+    Parameters
     ----------
-    chisq : float
-        −2 ln L, with the priors of the model.
-    models, raw_models : list of array, (pixels,)
-        For each SpecData the template times the continuum, and the template alone.
-    message : str
-        Reason why there is no likelihood, else empty.
+    specdata, resol_params, options, config
+        As in `get_chisq`.
+    vel : array_like, (n,)
+        Radial velocities in km/s.
+    atm_params : array_like, (n, labels)
+        Labels, in the order of the library.
+    rot_params : array_like, (n,), optional
+        vsini in km/s; no rotation without it.
+
+    Returns
+    -------
+    array, (n,)
+        −2 ln L; NaN where it is not finite.
     """
-
-    def __init__(self, chisq: float, models: list[Floats], raw_models: list[Floats], message: str) -> None:
-        self.chisq = chisq
-        self.models = models
-        self.raw_models = raw_models
-        self.message = message
-
-    def describe(self, star: Sequence[Any]) -> dict[str, Any]:
-        """Return the dict of `get_chisq` for spectra, whose bad pixels do not count in χ²."""
-        chisq_array, npix_array = [], []
-        for one, model in zip(star, self.models, strict=True):
-            good = ~np.asarray(one.badmask, dtype=bool)
-            chisq_array.append((((model - one.spec) / one.espec)[good] ** 2).sum())
-            npix_array.append(good.sum())
-        return {
-            "chisq": self.chisq,
-            "logl": -0.5 * self.chisq,
-            "chisq_array": chisq_array,
-            "red_chisq_array": [chi2 / pixels for chi2, pixels in zip(chisq_array, npix_array, strict=True)],
-            "npix_array": npix_array,
-            "models": self.models,
-            "raw_models": self.raw_models,
-        }
-
-
-def evaluate(
-    model: SpectralModel,
-    continuum: Continuum,
-    star: Sequence[Any],
-    parameters: Floats,
-    columns: Mapping[str, Floats] | None = None,
-) -> Likelihood:
-    """Return the likelihood of a star at parameters (1, P) of a model of `build_model`."""
-    names = [name for name in model.parameters if name not in ("velocity", "vsini")]
-    spectra = make_spectra([star], names, columns)
-    found = model.objective(spectra, parameters)
-    arms = model.predict(spectra, parameters)
-    chisq = float(found["objective"][0]) + uncounted_errors(star, arms) - continuum.determinant_offset * len(star)
-    models, raw_models = [], []
-    for one in star:
-        arm = {
-            name: np.asarray(arms[one.name][name][0][: len(one.lam)], dtype=np.float64)
-            for name in ("model", "continuum")
-        }
-        models.append(arm["model"])
-        raw_models.append(arm["model"] / arm["continuum"])
-    return Likelihood(chisq, models, raw_models, found["messages"][0])
+    continuum = Continuum.of(options)
+    star = with_resolution(as_star(specdata), resol_params)
+    model = _model_of(star, continuum, complete_config(config), rotates=rot_params is not None)
+    velocities = np.asarray(vel, dtype=np.float64)
+    labels = np.asarray(atm_params, dtype=np.float64)
+    columns = [velocities, *([] if rot_params is None else [np.asarray(rot_params, dtype=np.float64)]), *labels.T]
+    points = np.column_stack([*columns])
+    if points.shape[1] != len(model.parameters):
+        raise InputError(
+            f"atm_params has the shape {labels.shape}, for {', '.join(model.parameters)}", argument="atm_params"
+        )
+    chisq = scan(model, star, points, "objective") - continuum.determinant_offset * len(star)
+    if len(points) and not counts_every_pixel(model, star, np.abs(points).max(axis=0)):
+        for row in range(len(points)):
+            chisq[row] = evaluate(model, continuum, star, points[row : row + 1], chisq_alone=True).chisq
+    return chisq
 
 
 def find_best(
@@ -262,18 +244,21 @@ def find_best(
         ``best_chi``, the lowest −2 ln L of the grid; ``best_vel`` and ``best_param``; of the posterior exp(−χ²/2) along
         the velocity ``vel_err``, ``skewness``, ``kurtosis`` and ``probs`` (n,).
     """
-    continuum = Continuum.of(options)
-    star = with_resolution(as_star(specdata), resol_params)
-    model = _model_of(star, continuum, complete_config(config), rotates=rot_params is not None)
     velocities = np.asarray(vel_grid, dtype=np.float64)
-    chisq = np.empty((len(params_list), len(velocities)))
-    for row, labels in enumerate(params_list):
-        points = np.tile(np.array([0.0, *(rot_params or ()), *labels]), (len(velocities), 1))
-        points[:, 0] = velocities
-        chisq[row] = scan(model, star, points, "objective")
-        # the constants that the objective lacks
-        first = evaluate(model, continuum, star, points[:1]).chisq
-        chisq[row] += first - chisq[row, 0]
+    chisq = np.stack(
+        [
+            get_chisq_many(
+                specdata,
+                velocities,
+                np.tile(labels, (len(velocities), 1)),
+                None if rot_params is None else np.full(len(velocities), rot_params[0]),
+                resol_params,
+                options,
+                config,
+            )
+            for labels in params_list
+        ]
+    )
     best, place = np.unravel_index(np.argmin(chisq), chisq.shape)
     along = chisq[best]
     probs = np.exp(-0.5 * (along - along[place]))
@@ -341,6 +326,18 @@ def _with_systematic(star: Sequence[Any], systematic: Any) -> list[Any]:
         errors = np.hypot(one.espec, added)
         weighed.append(SpecData(one.name, one.lam, one.spec, errors, one.badmask, one.resolution))
     return weighed
+
+
+__all__ = [
+    "SPEED_OF_LIGHT",
+    "NotFiniteError",
+    "ResolMatrix",
+    "SpecData",
+    "find_best",
+    "get_chisq",
+    "get_chisq_continuum",
+    "get_chisq_many",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -86,7 +86,7 @@ def process(
     missing = [label for label in job.labels if label not in paramDict0]
     if missing:
         raise KeyError(f"paramDict0 has no {', '.join(missing)}")
-    return describe_star(job, job.fit({"velocity_scan": "fixed"}))
+    return describe_star(job, job.fit({"velocity_scan": "fixed", "device": "cpu"}))
 
 
 def process_many(
@@ -198,7 +198,7 @@ def firstguess(
     best: dict[str, float] = {}
     lowest = np.inf
     for vsini in vsinigrid:
-        table = job.held(inside, vsini).fit({"starts": 1})
+        table = job.held(inside, vsini).fit({"starts": 1, "device": "cpu"})
         objectives = np.where(table["status"] >= 0, table["objective"], np.inf)
         if objectives.min() < lowest:
             lowest = float(objectives.min())

@@ -135,7 +135,7 @@ def proc_desi(
             Continuum(terms, True), velocity, vsini, arms=arms, mask=(_DICHROIC,), error_floor=_ERROR_FLOOR
         )
         model = build_model([f"desi_{arm}" for arm in arms], configuration, settings)
-        select: dict[str, Any] = {"arms": list(arms), "target_ids": fibres.target_ids}
+        select: dict[str, Any] = {"target_ids": fibres.target_ids}
         if fibres.least_signal is not None:
             select["min_sn"] = fibres.least_signal
         # rvspecfit lets both tables have any name, popfit names one after the other
