@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import pathlib
 import subprocess
 import sys
@@ -45,6 +47,16 @@ def command_table(tmp_path_factory: pytest.TempPathFactory) -> popfit.FitTable:
         "cpu",
     )
     return popfit.FitTable.read(output)
+
+
+def required(module: str) -> Any:
+    """Return a module that a test needs; without it skip the test, or fail where CI is set."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        if os.environ.get("CI"):
+            pytest.fail(f"{module} is not installed")
+        pytest.skip(f"{module} is not installed")
 
 
 def run_python(*arguments: object, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import assert_same_rows
+from conftest import assert_same_rows, required
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -149,8 +149,8 @@ def test_one_spectrum_is_a_population_of_one(demo_model: popfit.SpectralModel, d
 
 
 def test_spectra_of_astropy_give_the_same_rows(demo_model: popfit.SpectralModel, demo_arrays: dict[str, Any]) -> None:
-    units = pytest.importorskip("astropy.units")
-    table_class = pytest.importorskip("astropy.table").Table
+    units = required("astropy.units")
+    table_class = required("astropy.table").Table
     plain = small(demo_arrays)
     reference = popfit.fit(demo_model, plain, device="cpu")
     quantities = {

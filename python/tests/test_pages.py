@@ -7,7 +7,7 @@ import re
 import shutil
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, required
 
 PAGES = ROOT / "docs" / "src" / "python"
 #: Files that a page's reader has in the folder.
@@ -16,8 +16,8 @@ FILES = {"desi.md": sorted((ROOT / "tests" / "data" / "desi").glob("*"))}
 
 @pytest.mark.parametrize("page", ["notebook.md", "desi.md", "survey.md"])
 def test_pages_run(page: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    matplotlib = pytest.importorskip("matplotlib")
-    pytest.importorskip("pandas")
+    matplotlib = required("matplotlib")
+    required("pandas")
     matplotlib.use("Agg")
     for file in FILES.get(page, []):
         shutil.copy(file, tmp_path)

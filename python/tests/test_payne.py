@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, required
 
 import popfit
 from popfit import payne
@@ -71,7 +71,7 @@ def fit_one(spectrum: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, ...]:
 
 def fit_as_the_payne(spectrum: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return labels (scaled) and velocity, and their errors, of The Payne's own way: scipy from the middle."""
-    optimize = pytest.importorskip("scipy.optimize")
+    optimize = required("scipy.optimize")
     found, covariance = optimize.curve_fit(
         lambda _, *p: shifted_spectrum(np.array(p[:3]), p[3])[~MASK],
         [],

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, SYNB, assert_same_rows
+from conftest import ROOT, SYNB, assert_same_rows, required
 
 import popfit
 from popfit._rival import markdown_table
@@ -203,7 +203,7 @@ def test_huge_errors_keep_their_part_of_the_likelihood(forward: dict[str, Any], 
 
 
 def test_resolution_matrices_and_systematic_errors(forward: dict[str, Any], config: utils.frozendict) -> None:
-    sparse = pytest.importorskip("scipy.sparse")
+    sparse = required("scipy.sparse")
     one = case_of(forward, 0)[0]
     vel, par = forward["vel"][0], tuple(forward["par"][0])
     plain = spec_fit.get_chisq([one], vel, par, options=NPOLY, config=config, full_output=True)
@@ -365,7 +365,7 @@ def test_wrong_input_is_named(fixed: Any, config: utils.frozendict, library: pat
 def test_libraries_that_are_no_networks_are_refused_by_name(
     fixed: Any, config: utils.frozendict, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    h5py = pytest.importorskip("h5py")
+    h5py = required("h5py")
     monkeypatch.setenv("POPFIT_CACHE", str(tmp_path / "cache"))
     star = fixed[0][0]
     for kind in ("triangulation", "regulargrid"):

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, assert_same_rows
+from conftest import ROOT, assert_same_rows, required
 
 import popfit
 from popfit.rvspecfit import vel_fit
 from popfit.rvspecfit.desi import desi_fit
 from popfit.rvspecfit.spec_fit import SpecData
 
-fits = pytest.importorskip("astropy.io.fits")
+fits = required("astropy.io.fits")
 
 DESI = ROOT / "tests" / "data" / "desi"
 COADD = DESI / "coadd-synth-505.fits.gz"
@@ -63,7 +63,7 @@ def test_a_coadd_gives_the_commands_tables(config: Any, command_tables: pathlib.
 def test_selections_and_figures(config: Any, tmp_path: pathlib.Path) -> None:
     with fits.open(COADD) as file:
         targets = [int(one) for one in file["FIBERMAP"].data["TARGETID"][[3, 5]]]
-    pytest.importorskip("matplotlib")
+    required("matplotlib")
     outputs = (str(tmp_path / "tab.fits"), str(tmp_path / "mod.fits"), str(tmp_path / "plots" / "fig"))
     fitted = desi_fit.proc_desi(str(COADD), *outputs, config, fit_targetid=targets, fitarm=["b", "z"], device="cpu")
     assert fitted == 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, assert_same_rows
+from conftest import ROOT, assert_same_rows, required
 
 import popfit
 
@@ -72,29 +72,29 @@ def test_missing_and_damaged_files_are_named(tmp_path: Any) -> None:
 
 
 def test_other_libraries_read_the_table_by_arrow(table: popfit.FitTable) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
+    pyarrow = required("pyarrow")
     arrow = pyarrow.table(table)
     assert arrow.column_names == table.columns
     assert arrow.schema.field("teff").metadata[b"unit"] == b"K"
     np.testing.assert_array_equal(arrow["teff"].to_numpy(), table["teff"])
     assert pyarrow.table(table).num_rows == 64  # a new stream each time
-    polars = pytest.importorskip("polars")
+    polars = required("polars")
     assert polars.DataFrame(table)["status_text"].to_list() == table["status_text"].tolist()
-    duckdb = pytest.importorskip("duckdb")
+    duckdb = required("duckdb")
     assert duckdb.sql("select count(*) from arrow where teff > 6000").fetchall() == [
         (int((table["teff"] > 6000).sum()),)
     ]
-    pandas = pytest.importorskip("pandas")
+    pandas = required("pandas")
     if hasattr(pandas.DataFrame, "from_arrow"):
         assert pandas.DataFrame.from_arrow(table)["id"].tolist() == table["id"].tolist()
 
 
 def test_pandas_astropy_and_numpy_have_the_columns(table: popfit.FitTable) -> None:
-    pandas = pytest.importorskip("pandas")
+    pandas = required("pandas")
     frame = table.to_pandas()
     assert isinstance(frame, pandas.DataFrame)
     assert list(frame.columns) == table.columns
-    units = pytest.importorskip("astropy.units")
+    units = required("astropy.units")
     quantities = table.to_astropy()
     assert quantities["velocity"].unit == units.km / units.s
     array = table.to_numpy()
@@ -138,7 +138,7 @@ def test_the_summary_counts_statuses_and_says_what_flags_mean(
 
 
 def test_plots_show_data_and_model(table: popfit.FitTable) -> None:
-    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib = required("matplotlib")
     matplotlib.use("Agg")
     axes = table.plot(0)
     assert len(axes) == 1
