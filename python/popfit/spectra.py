@@ -19,6 +19,9 @@ Path: TypeAlias = "str | os.PathLike[str]"
 #: Arrays that all spectra may share, by the last part of their names.
 SHARED_ARRAYS = ("wavelength", "medium")
 
+#: Distance of added pixels, in pixels.
+PADDING_STEP = 1e-6
+
 
 class Spectra:
     """Spectra of a population, of one or more arms.
@@ -342,69 +345,78 @@ def _stack_resolution(found: list[Any], pixels: int) -> Array:
 
 
 def _of_specutils(members: list[Any]) -> Spectra:
-    """Make spectra of specutils' objects: each has rows of flux on one spectral axis."""
+    """Make spectra of specutils' objects: each has rows of flux on one spectral axis.
+
+    Standard deviations stay what they are if all have them; else weights are inverse variances.
+    """
+    kind = "sigma" if all(_uncertainty(one).uncertainty_type == "std" for one in members) else "ivar"
     rows = []
     for one in members:
-        axis = without_unit(getattr(one, "wavelength", one.spectral_axis), "Angstrom")
-        grid = np.asarray(axis, dtype=np.float64)
+        grid = np.asarray(without_unit(getattr(one, "wavelength", one.spectral_axis), "Angstrom"), dtype=np.float64)
         plain, hidden = split_mask(one.flux)
         flux = np.atleast_2d(np.asarray(without_unit(plain)))
-        sigma = np.atleast_2d(np.asarray(_standard_error(one)))
+        weights = np.atleast_2d(_weights(one, kind))
         mask = np.zeros(flux.shape, dtype=bool)
         for bad in (hidden, getattr(one, "mask", None)):
             if bad is not None:
                 mask |= np.asarray(bad, dtype=bool).reshape(flux.shape)
         grids = np.broadcast_to(np.atleast_2d(grid), flux.shape)
-        if grid.ndim == 1 and grid.size > 1 and grid[0] > grid[-1]:
-            grids, flux, sigma, mask = grids[:, ::-1], flux[:, ::-1], sigma[:, ::-1], mask[:, ::-1]
-        rows.append((grids, flux, sigma, mask))
-    if len(rows) == 1 or all(row[0].shape[1] == rows[0][0].shape[1] for row in rows):
-        wavelength, flux, sigma, mask = (np.concatenate(parts) for parts in zip(*rows, strict=True))
-    else:
-        wavelength, flux, sigma, mask = _padded_rows(rows)
-    if (wavelength == wavelength[0]).all():
+        upwards = slice(None, None, -1) if grids[0, 0] > grids[0, -1] else slice(None)
+        rows.append(tuple(part[:, upwards] for part in (grids, flux, weights, mask)))
+    pixels = max(row[0].shape[1] for row in rows)
+    padded = [_padded(row, pixels) for row in rows]
+    wavelength, flux, weights, mask = (np.concatenate(parts) for parts in zip(*padded, strict=True))
+    if (wavelength == wavelength[:1]).all():
         wavelength = wavelength[0]
-    return Spectra.from_arrays(wavelength, flux, sigma=sigma, mask=mask)
+    if kind == "sigma":
+        return Spectra.from_arrays(wavelength, flux, sigma=weights, mask=mask)
+    return Spectra.from_arrays(wavelength, flux, weights, mask=mask)
 
 
-def _padded_rows(rows: list[tuple[Array, Array, Array, Array]]) -> tuple[Array, Array, Array, Array]:
-    """Return wavelength, flux, sigma and mask of rows of several lengths, padded with masked pixels."""
-    pixels = max(grids.shape[1] for grids, *_ in rows)
-    wavelength, flux, sigma, mask = [], [], [], []
-    for grids, fluxes, sigmas, masks in rows:
-        more = pixels - grids.shape[1]
-        wavelength.append(np.stack([_padded_grid(grid, pixels) for grid in grids]))
-        flux.append(np.pad(fluxes, ((0, 0), (0, more))))
-        sigma.append(np.pad(sigmas, ((0, 0), (0, more)), constant_values=np.inf))
-        mask.append(np.pad(masks, ((0, 0), (0, more)), constant_values=True))
-    return np.concatenate(wavelength), np.concatenate(flux), np.concatenate(sigma), np.concatenate(mask)
+def _padded(row: tuple[Array, ...], pixels: int) -> tuple[Array, ...]:
+    """Return wavelength, flux, weights and mask with this number of pixels, of which the added ones are masked."""
+    grids, flux, weights, mask = row
+    added = ((0, 0), (0, pixels - grids.shape[1]))
+    if not added[1][1]:
+        return row
+    wavelength = np.stack([_padded_grid(grid, pixels) for grid in grids])
+    return (
+        wavelength,
+        np.pad(flux, added),
+        np.pad(weights, added, constant_values=1.0),
+        np.pad(mask, added, constant_values=True),
+    )
 
 
 def _padded_grid(grid: npt.ArrayLike, pixels: int) -> npt.NDArray[np.float64]:
-    """Return a grid continued with its last step to a number of pixels."""
+    """Return a grid with added pixels after its end, to a number of pixels.
+
+    The first one is a step away, so that the last pixel keeps its width. The others are close behind it, so that the range
+    of the continuum stays nearly what it is.
+    """
     wavelength = np.asarray(grid, dtype=np.float64)
-    more = pixels - len(wavelength)
-    if more == 0:
-        return wavelength
+    added = pixels - len(wavelength)
     step = wavelength[-1] - wavelength[-2] if len(wavelength) > 1 else 1.0
-    return np.concatenate([wavelength, wavelength[-1] + step * np.arange(1, more + 1)])
+    return np.concatenate([wavelength, wavelength[-1] + step * (1.0 + PADDING_STEP * np.arange(added))])
 
 
-def _standard_error(spectrum: Any) -> Array:
-    """Return the standard errors of a spectrum of specutils, in the unit of its flux."""
+def _uncertainty(spectrum: Any) -> Any:
+    """Return the uncertainty of a spectrum of specutils."""
     uncertainty = getattr(spectrum, "uncertainty", None)
     if uncertainty is None:
         raise InputError("the spectrum has no uncertainty, and χ² needs one", argument="uncertainty")
-    from astropy.nddata import StdDevUncertainty  # type: ignore[import-untyped,unused-ignore]
+    return uncertainty
 
-    error = uncertainty.represent_as(StdDevUncertainty)
-    plain, hidden = split_mask(spectrum.flux)
-    unit = getattr(plain, "unit", None)
-    values = error.array if error.unit is None or unit is None else (error.array * error.unit).to_value(unit)
-    values = np.array(values, dtype=np.float64)
-    if hidden is not None:
-        values[hidden] = np.inf
-    return values
+
+def _weights(spectrum: Any, kind: str) -> Array:
+    """Return the standard errors ("sigma") or inverse variances ("ivar") of a spectrum, in the unit of its flux."""
+    from astropy.nddata import InverseVariance, StdDevUncertainty  # type: ignore[import-untyped,unused-ignore]
+
+    uncertainty = _uncertainty(spectrum).represent_as(StdDevUncertainty if kind == "sigma" else InverseVariance)
+    unit = getattr(spectrum.flux, "unit", None)
+    if uncertainty.unit is None or unit is None:
+        return np.asarray(uncertainty.array)
+    return np.asarray((uncertainty.array * uncertainty.unit).to_value(unit if kind == "sigma" else unit**-2))
 
 
 def _is_spec_data(value: object) -> bool:

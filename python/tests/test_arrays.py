@@ -166,6 +166,53 @@ def test_spectra_of_astropy_give_the_same_rows(demo_model: popfit.SpectralModel,
     assert_same_rows(popfit.fit(demo_model, table, device="cpu"), reference)
 
 
+@pytest.mark.parametrize("kind", ["ivar", "std"])
+def test_spectra_of_specutils_give_the_same_rows(
+    demo_model: popfit.SpectralModel, demo_arrays: dict[str, Any], kind: str
+) -> None:
+    units, nddata, specutils = required("astropy.units"), required("astropy.nddata"), required("specutils")
+    plain = small(demo_arrays)
+    bad = plain["ivar"] == 0.0
+    sigma = 1.0 / np.sqrt(np.where(bad, 1.0, plain["ivar"]))
+    weights = {"ivar": plain["ivar"]} if kind == "ivar" else {"sigma": sigma, "mask": bad}
+    reference = popfit.fit(
+        demo_model, {"wavelength": plain["wavelength"], "flux": plain["flux"], **weights}, device="cpu"
+    )
+
+    def spectrum(rows: Any, pixels: slice = slice(None)) -> Any:
+        error = (
+            nddata.InverseVariance(plain["ivar"][rows, pixels])
+            if kind == "ivar"
+            else nddata.StdDevUncertainty(sigma[rows, pixels])
+        )
+        return specutils.Spectrum(
+            flux=plain["flux"][rows, pixels] * units.Jy,
+            spectral_axis=plain["wavelength"][pixels] * units.AA,
+            uncertainty=error,
+            mask=bad[rows, pixels],
+        )
+
+    together = popfit.fit(demo_model, spectrum(slice(None)), device="cpu")
+    assert_same_rows(together, reference)
+    listed = specutils.SpectrumList([spectrum(0), spectrum(1), spectrum(2)])
+    assert_same_rows(popfit.fit(demo_model, listed, device="cpu"), reference)
+    # a shorter spectrum is padded, and its padding does not count
+    mixed = popfit.fit(demo_model, [spectrum(0), spectrum(1, slice(0, 3000))], device="cpu")
+    short = {
+        name: a[:3000] if a.ndim == 1 else a[1:2, :3000]
+        for name, a in {"wavelength": plain["wavelength"], "flux": plain["flux"], **weights}.items()
+    }
+    assert_same_rows(mixed[:1], reference[:1])
+    alone = popfit.fit(demo_model, short, device="cpu")
+    assert mixed["dof"][1] == alone["dof"][0]
+    for name in mixed.parameters:
+        assert abs(mixed[name][1] - alone[name][0]) < 0.02 * alone[f"{name}_err"][0], name
+    with pytest.raises(popfit.InputError, match="no uncertainty"):
+        popfit.fit(
+            demo_model, specutils.Spectrum(flux=np.ones(9) * units.Jy, spectral_axis=np.arange(1, 10) * units.AA)
+        )
+
+
 def test_threads_of_the_environment_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POPFIT_THREADS", "three")
     with pytest.raises(popfit.InputError, match="POPFIT_THREADS=three"):
