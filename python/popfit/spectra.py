@@ -391,8 +391,8 @@ def _padded(row: tuple[Array, ...], pixels: int) -> tuple[Array, ...]:
 def _padded_grid(grid: npt.ArrayLike, pixels: int) -> npt.NDArray[np.float64]:
     """Return a grid with added pixels after its end, to a number of pixels.
 
-    The first one is a step away, so that the last pixel keeps its width. The others are close behind it, so that the range
-    of the continuum stays nearly what it is.
+    The first one is a step away, so that the last pixel keeps its width. The others are close behind it, so that the
+    range of the continuum stays nearly what it is.
     """
     wavelength = np.asarray(grid, dtype=np.float64)
     added = pixels - len(wavelength)
