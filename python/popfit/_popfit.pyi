@@ -1,7 +1,7 @@
 """popfit's module in Rust. Its interface is not public: `popfit` has that."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -25,8 +25,7 @@ class Emulator:
         labels: Sequence[_Label],
         weights: Sequence[npt.NDArray[np.float32]],
         biases: Sequence[npt.NDArray[np.float32]],
-        activation: str,
-        output: str,
+        functions: tuple[str, str],
         wavelength: npt.NDArray[np.float64],
         hulls: Sequence[tuple[Sequence[int], Sequence[float]]],
     ) -> Emulator: ...
@@ -77,18 +76,14 @@ def fit(
     model: Model,
     source: Any,
     settings: Mapping[str, Any],
-    progress: Callable[[int, int], object] | None,
-    timeout: float | None,
-    threads: int,
+    watch: Mapping[str, Any],
 ) -> tuple[list[Column], list[str], dict[str, Any], list[str], list[str], list[str], BaseException | None]: ...
 def fit_files(
     model: Model,
     files: Sequence[_Path],
     output: tuple[_Path, str, bool, bool, _Path | None],
     settings: Mapping[str, Any],
-    progress: Callable[[int, int], object] | None,
-    timeout: float | None,
-    threads: int,
+    watch: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[tuple[str, str]], BaseException | None]: ...
 def read_table(path: _Path) -> tuple[list[Column], list[str], dict[str, Any]]: ...
 def write_table(columns: Sequence[Column], metadata: Mapping[str, Any], path: _Path, overwrite: bool) -> None: ...

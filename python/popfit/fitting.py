@@ -145,7 +145,7 @@ def fit(
     begin = time.perf_counter()
     with progress_function(progress, "spectra") as report:
         columns, messages, metadata, notes, array_notes, flags, stopped = _popfit.fit(
-            model._model, source, settings, report, timeout, get_threads() if threads is None else threads
+            model._model, source, settings, _watch(report, timeout, threads)
         )
     if held is not None and held._in_air:
         notes += array_notes[:1]  # that wavelengths were converted, as was asked
@@ -245,7 +245,7 @@ def fit_files(
     outputs = (os.fspath(output), format, resume, overwrite, None if report is None else os.fspath(report))
     with progress_function(progress, "spectra") as shown:
         summary, events, stopped = _popfit.fit_files(
-            model._model, paths, outputs, settings, shown, timeout, get_threads() if threads is None else threads
+            model._model, paths, outputs, settings, _watch(shown, timeout, threads)
         )
     for kind, text in events:
         if kind == "warning":
@@ -261,6 +261,11 @@ def _selected_model(model: object, select: Mapping[str, Any] | None) -> Spectral
     found = as_model(model)
     arms = None if select is None else select.get("arms")
     return found if arms is None else found.with_arms([str(arm) for arm in arms])
+
+
+def _watch(progress: Progress | None, timeout: float | None, threads: int | None) -> dict[str, Any]:
+    """Return what a run takes from its caller, for Rust."""
+    return {"progress": progress, "timeout": timeout, "threads": get_threads() if threads is None else threads}
 
 
 def _settings(*, select: Mapping[str, Any] | None, **settings: Any) -> dict[str, Any]:

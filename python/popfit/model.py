@@ -113,8 +113,7 @@ class Emulator:
                 given,
                 [np.ascontiguousarray(weight, dtype=np.float32) for weight in weights],
                 [np.ascontiguousarray(bias, dtype=np.float32) for bias in biases],
-                activation,
-                output,
+                (activation, output),
                 np.ascontiguousarray(wavelength, dtype=np.float64),
                 [
                     ([int(axis) for axis in axes], np.ravel(facets).astype(float).tolist())

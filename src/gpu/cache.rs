@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn pipelines_are_kept_and_torn_files_are_ignored() {
         // without an adapter, or where it keeps none, there is nothing to keep
-        let Ok(adapter) = adapter::choose(Choice::Best) else { return };
+        let Ok((_, adapter)) = adapter::choose(Choice::Best) else { return };
         let context = Context::open(adapter, Options::default()).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let open = || Cache::open(&context.device, &context.info, folder.path());

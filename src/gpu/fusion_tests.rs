@@ -130,7 +130,7 @@ fn sums(recording: &mut Recording, batch: &mut Batch, (input, size): (BufferId, 
 
 #[test]
 fn fusion_changes_no_bit() {
-    let Ok(adapter) = adapter::choose(Choice::Best) else { return };
+    let Ok((_, adapter)) = adapter::choose(Choice::Best) else { return };
     let context = Arc::new(Context::open(adapter, Options::default()).unwrap());
     // five rows a member leave rows of a tile empty, the members tiles
     let size = Size { members: 30, hidden: 16, columns: 80, pixels: 80 };

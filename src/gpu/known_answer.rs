@@ -122,7 +122,7 @@ mod tests {
     use crate::kernels::product::TILES;
 
     fn context(cooperative: bool) -> Option<Context> {
-        let adapter = adapter::choose(Choice::Best).ok()?;
+        let (_, adapter) = adapter::choose(Choice::Best).ok()?;
         Some(Context::open(adapter, Options { cooperative, ..Options::default() }).unwrap())
     }
 

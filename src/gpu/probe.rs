@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_seen() {
-        let Ok(adapter) = adapter::choose(Choice::Best) else { return };
+        let Ok((_, adapter)) = adapter::choose(Choice::Best) else { return };
         let context = Context::open(adapter, Options::default()).unwrap();
         let points = points();
         let begin = std::time::Instant::now();

@@ -89,7 +89,7 @@ fn search(context: &Arc<Context>, most: usize) -> (Vec<Outcome>, usize) {
 #[test]
 fn points_at_once_or_one_after_another_find_the_same() {
     let adapter = match adapter::choose(Choice::Best) {
-        Ok(adapter) => adapter,
+        Ok((_, adapter)) => adapter,
         Err(error) => return skip(Need::Gpu, error),
     };
     let context = |few_simplices: usize| {

@@ -340,7 +340,7 @@ fn compare(context: &Arc<Context>, recording: &Recording, settings: &LevenbergMa
 #[test]
 fn members_in_any_state_take_the_same_step() {
     let adapter = match adapter::choose(Choice::Best) {
-        Ok(adapter) => adapter,
+        Ok((_, adapter)) => adapter,
         Err(error) => return skip(Need::Gpu, error),
     };
     let context = Arc::new(Context::open(adapter, Options::default()).unwrap());

@@ -11,7 +11,7 @@ use popfit_testing::required::{Need, skip};
 
 /// The adapter; `None`, with a line, where there is none and none is required.
 fn context() -> Option<Context> {
-    let context = adapter::choose(Choice::Best).and_then(|adapter| Context::open(adapter, Options::default()));
+    let context = adapter::choose(Choice::Best).and_then(|(_, adapter)| Context::open(adapter, Options::default()));
     context.map_err(|error| skip(Need::Gpu, error)).ok()
 }
 

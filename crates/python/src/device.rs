@@ -6,9 +6,12 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::wait::run_or_raise;
 
+/// Devices as dictionaries, the selector that `auto` takes, the reason, and notes.
+type Found<'py> = (Bound<'py, PyList>, Option<String>, String, Vec<String>);
+
 /// Returns the devices of this machine, the one that `auto` takes and why, and notes on those that are missing.
 #[pyfunction]
-pub fn devices(py: Python<'_>) -> PyResult<(Bound<'_, PyList>, Option<String>, String, Vec<String>)> {
+pub fn devices(py: Python<'_>) -> PyResult<Found<'_>> {
     let AvailableDevices { devices, auto, auto_reason, notes, .. } = run_or_raise(py, |_| Ok(Device::available()))?;
     let list = PyList::empty(py);
     for device in devices {

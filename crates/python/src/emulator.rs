@@ -36,16 +36,15 @@ impl SharedEmulator {
         shared(py, Emulator::from_bytes(name, bytes))
     }
 
-    /// Makes a network of its layers: weights (outputs, inputs), biases (outputs).
+    /// Makes a network of its layers: weights (outputs, inputs), biases (outputs), and the functions of the hidden layers
+    /// and of the last one.
     #[staticmethod]
-    #[pyo3(signature = (labels, weights, biases, activation, output, wavelength, hulls))]
     fn from_layers(
         py: Python<'_>,
         labels: Vec<GivenLabel>,
         weights: Vec<PyReadonlyArray2<'_, f32>>,
         biases: Vec<PyReadonlyArray1<'_, f32>>,
-        activation: &str,
-        output: &str,
+        functions: (String, String),
         wavelength: PyReadonlyArray1<'_, f64>,
         hulls: Vec<(Vec<usize>, Vec<f64>)>,
     ) -> PyResult<SharedEmulator> {
@@ -56,7 +55,8 @@ impl SharedEmulator {
             .map(|(weight, bias)| Ok(Layer::new(weight.as_slice()?.to_vec(), bias.as_slice()?.to_vec())));
         let layers = layers.collect::<PyResult<Vec<_>>>()?;
         let hulls = hulls.into_iter().map(|(axes, facets)| Hull { axes, facets }).collect();
-        let output = match output {
+        let (activation, output) = functions;
+        let output = match output.as_str() {
             "identity" => Activation::Identity,
             "exp" => Activation::Exp { clip: Activation::DEFAULT_CLIP },
             other => {

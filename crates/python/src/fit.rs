@@ -15,7 +15,7 @@ use crate::errors::exception;
 use crate::model::SharedModel;
 use crate::spectra::Source;
 use crate::table::{give_columns, give_metadata};
-use crate::wait::{Outcome, Watch, run};
+use crate::wait::{GivenWatch, Outcome, run};
 
 /// Settings of a run, with the names that Python's functions have.
 #[derive(FromPyObject)]
@@ -95,11 +95,9 @@ pub fn fit<'py>(
     model: &SharedModel,
     source: Bound<'py, PyAny>,
     settings: Settings,
-    progress: Option<Py<PyAny>>,
-    timeout: Option<f64>,
-    threads: usize,
+    watch: GivenWatch,
 ) -> PyResult<Given<'py>> {
-    let watch = Watch::new(py, progress, timeout, threads)?;
+    let watch = watch.check(py)?;
     let made = settings
         .run_over(model, Vec::new(), PathBuf::new())
         .and_then(|run| run.fitter(Some(&model.file), model.model.clone()));
@@ -159,11 +157,9 @@ pub fn fit_files<'py>(
     files: Vec<PathBuf>,
     output: Output,
     settings: Settings,
-    progress: Option<Py<PyAny>>,
-    timeout: Option<f64>,
-    threads: usize,
+    watch: GivenWatch,
 ) -> PyResult<Bound<'py, PyTuple>> {
-    let watch = Watch::new(py, progress, timeout, threads)?;
+    let watch = watch.check(py)?;
     let (path, format, resume, overwrite, report) = output;
     let events = std::sync::Arc::new(Mutex::new(Vec::new()));
     let told = events.clone();

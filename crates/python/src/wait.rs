@@ -128,12 +128,23 @@ fn internal_error(py: Python<'_>, panic: &(dyn Any + Send)) -> PyErr {
     of_class(py, "InternalError", message, |_| Ok(()))
 }
 
-impl Watch {
-    /// Takes a run's function for progress, its maximum time in seconds, and its number of threads.
+/// What a run takes from its caller, as Python gives it.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct GivenWatch {
+    progress: Option<Py<PyAny>>,
+    /// Seconds.
+    timeout: Option<f64>,
+    threads: usize,
+}
+
+impl GivenWatch {
+    /// Checks the numbers.
     ///
     /// # Errors
     /// Returns an `InputError` if the time is negative or not a number, or if there are no threads.
-    pub fn new(py: Python<'_>, progress: Option<Py<PyAny>>, timeout: Option<f64>, threads: usize) -> PyResult<Watch> {
+    pub fn check(self, py: Python<'_>) -> PyResult<Watch> {
+        let GivenWatch { progress, timeout, threads } = self;
         if threads == 0 {
             return Err(input_error(py, "threads", "threads: 0; give 1 or more"));
         }

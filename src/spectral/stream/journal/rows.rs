@@ -156,6 +156,7 @@ impl From<OldRow> for FitRow {
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing)]
 mod tests {
     use super::*;
 
