@@ -68,6 +68,9 @@ fn closure() -> (Closure, Arc<Mutex<BTreeSet<String>>>) {
     (decay.unwrap(), callers)
 }
 
+/// A way to fit: numbers of its results.
+type Route<'a> = &'a dyn Fn(&Control) -> Vec<f64>;
+
 /// Every route of spectra and curves computes on the threads that were asked for and on no others, and to the same
 /// bits.
 #[test]
@@ -95,7 +98,7 @@ fn a_run_computes_on_the_threads_that_were_asked_for() {
         lm.fit_stream(&mut few.reader(), &mut table, control).unwrap();
         of_table(table)
     };
-    let routes: [(&str, &dyn Fn(&Control) -> Vec<f64>); 10] = [
+    let routes: [(&str, Route); 10] = [
         ("fit_with", &|control| of_table(lm.fit_with(&few, control).unwrap())),
         ("fit_stream", &streamed),
         ("fit_journaled", &journaled),
