@@ -196,12 +196,12 @@ fn one_row_holds_for_all_curves() {
 fn rows_of_another_length_are_refused() {
     let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu());
     let (x, y) = ([0.0, 1.0, 2.0], [1.0; 6]);
-    let common = |starts| Curves::on_common_grid(&x, &y, starts);
-    let own = |starts| Curves::on_own_grids([0.0, 1.0, 2.0, 0.0, 1.0, 2.0], &y, starts);
+    let common = |starts| Curves::on_common_grid(x, y, starts);
+    let own = |starts| Curves::on_own_grids([0.0, 1.0, 2.0, 0.0, 1.0, 2.0], y, starts);
     let (start, both) = (&[1.0, 1.0][..], &[1.0; 4][..]);
     for (curves, said) in [
         (common(&[1.0; 3][..]), "starts: 3 numbers, no multiple of 2 parameters (a, k)"),
-        (Curves::on_common_grid(&x, &y[..5], start), "y: 5 numbers, not curves × points = 1 × 3, by starts and x"),
+        (Curves::on_common_grid(x, &y[..5], start), "y: 5 numbers, not curves × points = 1 × 3, by starts and x"),
         (common(start).sigma([1.0; 2]), "sigma: 2 numbers, not curves × points = 2 × 3, by starts and x"),
         (common(both).mask(vec![false; 4]), "mask: 4 numbers, not curves × points = 2 × 3, by starts and x"),
         (common(start).bounds([0.0; 2], [9.0; 2]), "lower: 2 numbers, not curves × parameters = 2 × 2, as starts"),
