@@ -15,6 +15,7 @@ from conftest import ROOT
 import popfit
 from popfit import payne
 from popfit._rival import markdown_table
+from popfit._rows import lower_rows
 
 LOW, HIGH = np.array([4000.0, 1.0, -2.0]), np.array([7000.0, 5.0, 0.5])
 #: Two detectors, each uniform in ln λ.
@@ -135,6 +136,10 @@ def test_starts_are_tried_and_masks_hold(observed: Any) -> None:
     assert (table["objective"] <= plain["objective"] + 0.01).all()
     beyond = payne.fit_many(spectra, errors, NETWORK, WAVELENGTH, MASK, [0.7, 0.0, 0.0, 9.0], device="cpu")
     assert np.isfinite(beyond["objective"]).all()
+    # of two fits of the same spectra the lower one is taken, row by row
+    mixed = lower_rows(plain, plain[::-1])
+    np.testing.assert_array_equal(mixed["objective"], np.minimum(plain["objective"], plain["objective"][::-1]))
+    assert set(mixed["label_0"]) < set(plain["label_0"])
     spoiled, mask = spectra.copy(), np.tile(MASK, (24, 1))
     spoiled[:, 100:120] = 7.0
     mask[:, 100:120] = True

@@ -1,4 +1,4 @@
-"""`popfit.rvspecfit.desi` writes the command's tables of a coadd, and `process_many` gives the command's rows."""
+"""Files: configurations, and coadds, of which `popfit.rvspecfit` writes the command's tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT, assert_same_rows
 
 import popfit
-from popfit.rvspecfit import vel_fit
+from popfit.rvspecfit import utils, vel_fit
 from popfit.rvspecfit.desi import desi_fit
 from popfit.rvspecfit.spec_fit import SpecData
 
@@ -142,3 +142,15 @@ def test_the_stars_of_a_coadd_are_the_commands_rows(config: Any) -> None:
         marginalise=True,
     )
     assert_same_rows(table, popfit.fit(model, popfit.Spectra.from_arms(arrays), device="cpu"))
+
+
+def test_configurations(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    with pytest.raises(RuntimeError, match="not found"):
+        utils.read_config(tmp_path / "none.yaml")
+    monkeypatch.chdir(tmp_path)
+    assert utils.read_config()["max_vsini"] == 500 and "config.yaml" in caplog.text
+    (tmp_path / "config.yaml").write_text("min_vel: -300\nsetups: [a, b]\n")
+    config = utils.read_config(override_options={"min_vel": -200})
+    assert config["min_vel"] == -200 and config["setups"] == ("a", "b")
+    assert config["config_file_path"] == str(tmp_path / "config.yaml")
+    assert {config: 1}[utils.read_config(override_options={"min_vel": -200})] == 1

@@ -71,7 +71,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "`get_chisq`",
         "`fast_interp`, `outside_penalty=False`",
-        "go to rvspecfit",
+        "these go to rvspecfit; `get_chisq_many` evaluates many points at once",
     ),
     Difference(
         "`fitter_ccf.fit`",
