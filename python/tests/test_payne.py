@@ -184,11 +184,12 @@ def test_data_of_the_payne_come_from_its_package(monkeypatch: pytest.MonkeyPatch
     utils.read_in_neural_network = lambda: NETWORK  # type: ignore[attr-defined]
     utils.load_wavelength_array = lambda: WAVELENGTH  # type: ignore[attr-defined]
     utils.load_apogee_mask = lambda: MASK  # type: ignore[attr-defined]
-    package.utils, package.PaynePredictor = utils, int  # type: ignore[attr-defined]
+    package.utils, package.PaynePredictor = utils, dict  # type: ignore[attr-defined]
     for module in (package, utils, fitting):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     assert payne.PayneFitter().mask.sum() == MASK.sum()
-    assert payne.PaynePredictor is int
+    assert payne.PaynePredictor is dict
+    assert payne.PayneFitter().predictor == {"nn_path": None}
     # wavelengths that popfit cannot take go to The Payne
     fitting.fit_normalized_spectrum_single_star_model = lambda *arguments: arguments  # type: ignore[attr-defined]
     linear = np.linspace(15150.0, 15200.0, 900)

@@ -85,8 +85,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "`proc_desi`, `proc_many`: tables",
-        "RVTAB with VRAD_CCF, EXP_FIBERMAP",
-        "RVTAB without these; the models are beside it in float32, too",
+        "RVTAB, FIBERMAP, SCORES, EXP_FIBERMAP",
+        "RVTAB, FIBERMAP, SCORES, METADATA; what popfit does not compute is NaN, VRAD_CCF for example",
     ),
     Difference(
         "RVS_WARN",

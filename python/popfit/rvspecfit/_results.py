@@ -8,7 +8,7 @@ import numpy as np
 
 from popfit.rvspecfit._jobs import Job
 from popfit.rvspecfit._likelihood import evaluate
-from popfit.rvspecfit._models import Floats, make_spectra
+from popfit.rvspecfit._models import Floats
 from popfit.rvspecfit.spec_fit import NotFiniteError
 from popfit.table import FitTable
 
@@ -26,9 +26,10 @@ def describe_star(job: Job, table: FitTable) -> dict[str, Any]:
     names = job.model.parameters
     parameters = np.array([[table[name][0] for name in names]])
     columns = job.columns(started=False)
-    likelihood = evaluate(job.model, job.continuum, job.stars[0], parameters, columns)
+    likelihood = evaluate(job.model, job.continuum, job.stars[0], parameters, columns, derivatives=True)
     likelihood.chisq -= _prior_penalty(job, table)
-    covariance, bad_hessian = _covariance(job, parameters, columns)
+    assert likelihood.normal_matrix is not None
+    covariance, bad_hessian = _covariance(job, likelihood.normal_matrix)
     of_labels = [names.index(label) for label in job.labels]
     found: dict[str, Any] = {"param": {label: table[label][0] for label in job.labels}}
     if "vsini" in names:
@@ -49,13 +50,11 @@ def describe_star(job: Job, table: FitTable) -> dict[str, Any]:
     return found
 
 
-def _covariance(job: Job, parameters: Floats, columns: dict[str, Floats]) -> tuple[Floats, bool]:
+def _covariance(job: Job, normal: Floats) -> tuple[Floats, bool]:
     """Return the covariance (P, P) of all parameters, zero for fixed ones, and whether it is not that of a minimum.
 
     Bounds do not count: there are none in rvspecfit.
     """
-    spectra = make_spectra(job.stars, job.labels, columns)
-    normal = np.asarray(job.model.objective(spectra, parameters, gradient=True)["normal_matrix"][0])
     free = [k for k, name in enumerate(job.model.parameters) if name not in job.fixed]
     covariance = np.zeros_like(normal)
     matrix = normal[np.ix_(free, free)]
