@@ -43,6 +43,11 @@ DIFFERENCES: tuple[Difference, ...] = (
         "the same: vsini is fitted from 0 to `max_vsini`",
     ),
     Difference(
+        "`vel_step0`, `min_vel_step`",
+        "steps of the scan of `vel_err`, and of the cross-correlation",
+        "`vel_step0` is the step of `vel_grid`; the scan chooses its own steps",
+    ),
+    Difference(
         "`rbf_continuum=False`",
         "has no effect in 0.9.0",
         "Chebyshev polynomials, as its documentation says",
