@@ -22,7 +22,7 @@ from conftest import ROOT, SYNB, assert_same_rows
 
 import popfit
 from popfit._rival import markdown_table
-from popfit.rvspecfit import DIFFERENCES, _library, fitter_ccf, spec_fit, utils, vel_fit
+from popfit.rvspecfit import DIFFERENCES, _library, _results, fitter_ccf, spec_fit, utils, vel_fit
 from popfit.rvspecfit._jobs import Job
 from popfit.rvspecfit._models import Continuum
 from popfit.rvspecfit.spec_fit import SpecData
@@ -115,6 +115,23 @@ def test_likelihoods_are_not_above_rvspecfits(fixed: Any, config: utils.frozendi
         np.testing.assert_allclose(found["vel_err"], reference["fit_vel_err"][n], rtol=0.02)
         assert abs(found["vel_skewness"] - reference["fit_vel_skew"][n]) < 0.05
         assert abs(found["vel_kurtosis"] - reference["fit_vel_kurt"][n]) < 0.1
+
+
+def test_spectra_without_lines(fixed: Any, config: utils.frozendict) -> None:
+    grid = np.linspace(4100.0, 4500.0, 1500)
+    flat = SpecData("b", grid, np.ones(1500), np.full(1500, 0.1))
+    start = start_of(fixed[1], 0)
+    found = vel_fit.process(flat, start, options=NPOLY, config=config)
+    assert list(found) == [*KEYS, "vel_err_joint"]
+    assert np.isfinite([found["vel"], found["vel_err"], found["chisq"]]).all()
+    # rows with and without a scan of the velocity in one table
+    table = vel_fit.process_many([flat, fixed[0][0]], options=NPOLY, config=config, velocity_scan="fixed", device="cpu")
+    assert np.isfinite(table["velocity_posterior"][1])
+    assert not table.converged[0] and np.isnan(table["velocity_posterior"][0])
+    # a fit that did not converge has a velocity and an error, but no moments
+    unscanned = _results._velocity(table[:1], 4.0 * np.eye(5))
+    assert unscanned["vel"] == table["velocity"][0] and unscanned["vel_err"] == 0.5
+    assert np.isnan([unscanned["vel_skewness"], unscanned["vel_kurtosis"]]).all()
 
 
 @pytest.mark.parametrize("n", range(0, 48, 8))

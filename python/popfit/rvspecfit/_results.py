@@ -34,10 +34,7 @@ def describe_star(job: Job, table: FitTable) -> dict[str, Any]:
     found: dict[str, Any] = {"param": {label: table[label][0] for label in job.labels}}
     if "vsini" in names:
         found["vsini"] = table["vsini"][0]
-    found["vel"] = table["velocity_posterior"][0]
-    found["vel_err"] = table["velocity_posterior_err"][0]
-    found["vel_skewness"] = table["velocity_skewness"][0]
-    found["vel_kurtosis"] = table["velocity_kurtosis"][0]
+    found |= _velocity(table, likelihood.normal_matrix)
     found["param_err"] = {label: np.sqrt(covariance[k, k]) for label, k in zip(job.labels, of_labels, strict=True)}
     found["param_covar"] = covariance[np.ix_(of_labels, of_labels)]
     found["minimize_success"] = bool(table.converged[0])
@@ -48,6 +45,16 @@ def describe_star(job: Job, table: FitTable) -> dict[str, Any]:
         found[key] = description[key]
     found["vel_err_joint"] = np.sqrt(covariance[0, 0])
     return found
+
+
+def _velocity(table: FitTable, normal: Floats) -> dict[str, Any]:
+    """Return velocity, error and moments of the scan; of a fit that did not converge there is none, but an error."""
+    keys = {"vel": "posterior", "vel_err": "posterior_err", "vel_skewness": "skewness", "vel_kurtosis": "kurtosis"}
+    scanned = {key: table[f"velocity_{name}"][0] for key, name in keys.items() if f"velocity_{name}" in table}
+    if scanned and np.isfinite(scanned["vel"]):
+        return scanned
+    error = 1.0 / np.sqrt(normal[0, 0]) if normal[0, 0] > 0.0 else np.float64(np.inf)
+    return {"vel": table["velocity"][0], "vel_err": error, "vel_skewness": np.nan, "vel_kurtosis": np.nan}
 
 
 def _covariance(job: Job, normal: Floats) -> tuple[Floats, bool]:
