@@ -11,13 +11,16 @@ from popfit.table import FitTable
 
 
 def join_rows(tables: Sequence[FitTable], which: npt.NDArray[np.intp], place: npt.NDArray[np.intp]) -> FitTable:
-    """Return a table whose row k is row `place[k]` of the table `which[k]`; all have the same columns."""
-    first = tables[0]
+    """Return a table whose row k is row `place[k]` of the table `which[k]`, all of one model and the same settings.
+
+    Columns of numbers that a table lacks, because none of its fits has them, are NaN in its rows.
+    """
+    first = max(tables, key=lambda table: len(table.columns))
     columns = []
     for name in first.columns:
         values = np.empty(len(which), dtype=first[name].dtype)
         for k, table in enumerate(tables):
-            values[which == k] = table[name][place[which == k]]
+            values[which == k] = table[name][place[which == k]] if name in table else np.nan
         if name == "row":
             values = np.arange(len(which), dtype=values.dtype)
         columns.append((name, first.units[name], first.meanings[name], values))
@@ -31,6 +34,10 @@ def join_rows(tables: Sequence[FitTable], which: npt.NDArray[np.intp], place: np
 
 
 def lower_rows(first: FitTable, second: FitTable) -> FitTable:
-    """Return of two fits of the same spectra, row by row, the one with the lower objective; the first if both agree."""
-    one, two = (np.where(table.converged, table["objective"], np.inf) for table in (first, second))
-    return join_rows([first, second], (two < one).astype(np.intp), np.arange(len(one)))
+    """Return of two fits of the same spectra, row by row, the one that converged, or else that of lower objective.
+
+    Where they agree it is the first.
+    """
+    lower = (first.converged == second.converged) & (second["objective"] < first["objective"])
+    better = lower | (second.converged & ~first.converged)
+    return join_rows([first, second], better.astype(np.intp), np.arange(len(better)))

@@ -180,10 +180,24 @@ class PayneFitter:
         grid = _payne_data("load_wavelength_array", "wavelength") if wavelength is None else wavelength
         self.NN_coeffs: tuple[npt.NDArray[Any], ...] = coefficients
         self.wavelength: Floats = np.asarray(grid, dtype=np.float64)
+        self._nn_path = nn_path
         self._network = open_network(coefficients, self.wavelength, activation)
         self.mask: npt.NDArray[np.bool_] = np.zeros(len(self.wavelength), dtype=bool)
         if use_mask:
             self.reset_mask()
+
+    @property
+    def predictor(self) -> Any:
+        """The Payne's own ``PaynePredictor`` of this network.
+
+        Raises
+        ------
+        ImportError
+            If The Payne is not installed.
+        """
+        from The_Payne import PaynePredictor  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+        return PaynePredictor(nn_path=self._nn_path)
 
     def fit_spectrum(
         self,

@@ -15,6 +15,7 @@ from conftest import ROOT, required
 import popfit
 from popfit import payne
 from popfit._rival import markdown_table
+from popfit._rows import lower_rows
 
 LOW, HIGH = np.array([4000.0, 1.0, -2.0]), np.array([7000.0, 5.0, 0.5])
 #: Two detectors, each uniform in ln λ.
@@ -135,6 +136,10 @@ def test_starts_are_tried_and_masks_hold(observed: Any) -> None:
     assert (table["objective"] <= plain["objective"] + 0.01).all()
     beyond = payne.fit_many(spectra, errors, NETWORK, WAVELENGTH, MASK, [0.7, 0.0, 0.0, 9.0], device="cpu")
     assert np.isfinite(beyond["objective"]).all()
+    # of two fits of the same spectra the lower one is taken, row by row
+    mixed = lower_rows(plain, plain[::-1])
+    np.testing.assert_array_equal(mixed["objective"], np.minimum(plain["objective"], plain["objective"][::-1]))
+    assert set(mixed["label_0"]) < set(plain["label_0"])
     spoiled, mask = spectra.copy(), np.tile(MASK, (24, 1))
     spoiled[:, 100:120] = 7.0
     mask[:, 100:120] = True
@@ -179,11 +184,12 @@ def test_data_of_the_payne_come_from_its_package(monkeypatch: pytest.MonkeyPatch
     utils.read_in_neural_network = lambda: NETWORK  # type: ignore[attr-defined]
     utils.load_wavelength_array = lambda: WAVELENGTH  # type: ignore[attr-defined]
     utils.load_apogee_mask = lambda: MASK  # type: ignore[attr-defined]
-    package.utils, package.PaynePredictor = utils, int  # type: ignore[attr-defined]
+    package.utils, package.PaynePredictor = utils, dict  # type: ignore[attr-defined]
     for module in (package, utils, fitting):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     assert payne.PayneFitter().mask.sum() == MASK.sum()
-    assert payne.PaynePredictor is int
+    assert payne.PaynePredictor is dict
+    assert payne.PayneFitter().predictor == {"nn_path": None}
     # wavelengths that popfit cannot take go to The Payne
     fitting.fit_normalized_spectrum_single_star_model = lambda *arguments: arguments  # type: ignore[attr-defined]
     linear = np.linspace(15150.0, 15200.0, 900)

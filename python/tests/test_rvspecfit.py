@@ -12,6 +12,7 @@ continuum), test_sdss.py (a resolution matrix, systematic errors) and test_desi_
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 from typing import Any
 
@@ -21,7 +22,8 @@ from conftest import ROOT, SYNB, assert_same_rows, required
 
 import popfit
 from popfit._rival import markdown_table
-from popfit.rvspecfit import DIFFERENCES, fitter_ccf, spec_fit, utils, vel_fit
+from popfit.rvspecfit import DIFFERENCES, _library, _results, fitter_ccf, spec_fit, utils, vel_fit
+from popfit.rvspecfit._jobs import Job
 from popfit.rvspecfit._models import Continuum
 from popfit.rvspecfit.spec_fit import SpecData
 
@@ -113,6 +115,23 @@ def test_likelihoods_are_not_above_rvspecfits(fixed: Any, config: utils.frozendi
         np.testing.assert_allclose(found["vel_err"], reference["fit_vel_err"][n], rtol=0.02)
         assert abs(found["vel_skewness"] - reference["fit_vel_skew"][n]) < 0.05
         assert abs(found["vel_kurtosis"] - reference["fit_vel_kurt"][n]) < 0.1
+
+
+def test_spectra_without_lines(fixed: Any, config: utils.frozendict) -> None:
+    grid = np.linspace(4100.0, 4500.0, 1500)
+    flat = SpecData("b", grid, np.ones(1500), np.full(1500, 0.1))
+    start = start_of(fixed[1], 0)
+    found = vel_fit.process(flat, start, options=NPOLY, config=config)
+    assert list(found) == [*KEYS, "vel_err_joint"]
+    assert np.isfinite([found["vel"], found["vel_err"], found["chisq"]]).all()
+    # rows with and without a scan of the velocity in one table
+    table = vel_fit.process_many([flat, fixed[0][0]], options=NPOLY, config=config, velocity_scan="fixed", device="cpu")
+    assert np.isfinite(table["velocity_posterior"][1])
+    assert not table.converged[0] and np.isnan(table["velocity_posterior"][0])
+    # a fit that did not converge has a velocity and an error, but no moments
+    unscanned = _results._velocity(table[:1], 4.0 * np.eye(5))
+    assert unscanned["vel"] == table["velocity"][0] and unscanned["vel_err"] == 0.5
+    assert np.isnan([unscanned["vel_skewness"], unscanned["vel_kurtosis"]]).all()
 
 
 @pytest.mark.parametrize("n", range(0, 48, 8))
@@ -253,14 +272,15 @@ def test_the_first_guess_of_a_grid(fixed: Any, config: utils.frozendict) -> None
     best = vel_fit.firstguess(stars[5], options=NPOLY, config=config, vsinigrid=(None, 100), paramsgrid=grid)
     assert list(best)[:4] == LABELS
     chisqs = {}
-    for teff in (5000, 6000):
-        for logg in (3, 4.5):
-            for feh in (-1, 0):
-                job = (teff, logg, feh, 0.2)
-                chisqs[job] = min(
-                    spec_fit.get_chisq(stars[5], vel, job, options=NPOLY, config=config) for vel in range(-300, 301, 20)
-                )
+    for point in itertools.product((5000, 6000), (3, 4.5), (-1, 0), (0.2,)):
+        scan = spec_fit.find_best(stars[5], range(-300, 301, 5), [point], options=NPOLY, config=config)
+        chisqs[point] = scan["best_chi"]
     assert tuple(best[name] for name in LABELS) == min(chisqs, key=chisqs.__getitem__)
+    turning, reference = read_synb("free_vsini")
+    fast = int(reference["ref_x"][:, 1].argmax())
+    labels = {name: [value] for name, value in zip(LABELS, reference["ref_x"][fast, 2:], strict=True)}
+    rotating = vel_fit.firstguess(turning[fast], config=config, vsinigrid=(None, 100, 1), paramsgrid=labels)
+    assert rotating["vsini"] == 100
     with pytest.raises(popfit.InputError, match="training range"):
         vel_fit.firstguess(stars[5], config=config, paramsgrid={name: [90000.0] for name in LABELS})
     with pytest.raises(popfit.InputError, match="alpha"):
@@ -295,6 +315,10 @@ def test_many_stars_are_each_star_alone(fixed: Any, config: utils.frozendict) ->
         some, starts, options=NPOLY, config=config, ids=["a", "b", "c", "d"], velocity_scan="fixed", device="cpu"
     )
     assert table["id"].tolist() == ["a", "b", "c", "d"]
+    job = Job.of(some[:1], {"teff": 5123.0, "logg": 99.0}, config=config)
+    columns = job.columns(started=True)
+    assert columns["start_teff"] == [5123.0] and columns["start_logg"] == [job.model.bounds["logg"][1]]
+    assert np.isnan(columns["start_feh"]).all() and np.isnan(job.columns(started=False)["start_teff"]).all()
     for n, star in enumerate(some):
         alone = vel_fit.process(star, starts[n], options=NPOLY, config=config)
         assert {name: table[name][n] for name in LABELS} == alone["param"]
@@ -376,20 +400,25 @@ def test_libraries_that_are_no_networks_are_refused_by_name(
         assert caught.value.path == str(tmp_path / "interp_b.h5")
     with h5py.File(tmp_path / "interp_b.h5", "w") as file:
         file["interpolation_type"] = "generic"
-    with pytest.raises(popfit.InputError, match="setup b"):
+    with pytest.raises(popfit.InputError, match=r"setup b: [^:]*: .*(torch|version)"):
         vel_fit.process(star, {}, config=config.copy(template_lib=str(tmp_path)))
 
 
-def test_configurations(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    with pytest.raises(RuntimeError, match="not found"):
-        utils.read_config(tmp_path / "none.yaml")
-    monkeypatch.chdir(tmp_path)
-    assert utils.read_config()["max_vsini"] == 500 and "config.yaml" in caplog.text
-    (tmp_path / "config.yaml").write_text("min_vel: -300\nsetups: [a, b]\n")
-    config = utils.read_config(override_options={"min_vel": -200})
-    assert config["min_vel"] == -200 and config["setups"] == ("a", "b")
-    assert config["config_file_path"] == str(tmp_path / "config.yaml")
-    assert {config: 1}[utils.read_config(override_options={"min_vel": -200})] == 1
+def test_imported_libraries_are_kept_by_their_content(
+    fixed: Any, config: utils.frozendict, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POPFIT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "interp_b.h5").write_bytes(b"a library")
+    (tmp_path / "NNstate_b.sav").write_bytes(b"its network")
+    imported = tmp_path / "cache" / "rvspecfit" / f"{_library._content_hash(tmp_path, 'b')}-b.safetensors"
+    imported.parent.mkdir(parents=True)
+    imported.symlink_to(ROOT / "data" / "emulator.safetensors")
+    own = config.copy(template_lib=str(tmp_path))
+    start = start_of(fixed[1], 0)
+    assert spec_fit.get_chisq(fixed[0][0], 0.0, tuple(start.values()), config=own) < 1e9
+    (tmp_path / "NNstate_b.sav").write_bytes(b"another network")
+    with pytest.raises((popfit.InputError, OSError)):
+        spec_fit.get_chisq(fixed[0][0], 0.0, tuple(start.values()), config=own)
 
 
 def test_the_book_has_the_table_of_differences() -> None:

@@ -1,4 +1,4 @@
-"""`popfit.rvspecfit.desi` writes the command's tables of a coadd, and `process_many` gives the command's rows."""
+"""Files: configurations, and coadds, of which `popfit.rvspecfit` writes the command's tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT, assert_same_rows, required
 
 import popfit
-from popfit.rvspecfit import vel_fit
+from popfit.rvspecfit import utils, vel_fit
 from popfit.rvspecfit.desi import desi_fit
 from popfit.rvspecfit.spec_fit import SpecData
 
@@ -119,6 +119,40 @@ def test_many_files(config: Any, library: pathlib.Path, tmp_path: pathlib.Path, 
     assert status.read_text().split()[1] == "ProcessStatus.EXISTING"
 
 
+def read_stars(count: int) -> list[list[SpecData]]:
+    """Return the first stars of the coadd, with three SpecData each."""
+    stars: list[list[SpecData]] = [[] for _ in range(count)]
+    with fits.open(COADD) as file:
+        for arm in "brz":
+            grid, flux, ivar, mask = (
+                file[f"{arm.upper()}_{kind}"].data for kind in ("WAVELENGTH", "FLUX", "IVAR", "MASK")
+            )
+            for n, star in enumerate(stars):
+                bad = (mask[n] > 0) | (ivar[n] <= 0)
+                sigma = np.where(bad, 1000.0 * np.median(flux[n]), 1.0 / np.sqrt(np.where(bad, 1.0, ivar[n])))
+                star.append(SpecData(f"desi_{arm}", grid, flux[n], sigma, bad))
+    return stars
+
+
+def test_arms_in_any_order_and_arms_that_are_missing(config: Any) -> None:
+    blue, red, near = read_stars(3)
+    start = {"teff": 5500.0, "logg": 3.0, "feh": -0.5, "alpha": 0.1, "vsini": 5.0}
+    found = vel_fit.process(blue, start, options={"npoly": 10}, config=config)
+    assert [len(one) for one in found["yfit"]] == [len(one.lam) for one in blue]
+    assert found["npix_array"] == [(~one.badmask).sum() for one in blue]
+    assert (np.array(found["chisq_array"]) < 1.2 * np.array(found["npix_array"])).all()
+    turned = vel_fit.process([blue[2], blue[0], blue[1]], start, options={"npoly": 10}, config=config)
+    assert [len(one) for one in turned["yfit"]] == [len(blue[k].lam) for k in (2, 0, 1)]
+    assert abs(turned["chisq"] - found["chisq"]) < 0.05
+    # a star without an arm is fitted without it, alone and among others
+    several = [blue, red[:2], near[1:]]
+    table = vel_fit.process_many(several, options={"npoly": 10}, config=config, vsini=True, device="cpu")
+    alone = vel_fit.process_many([red[:2]], options={"npoly": 10}, config=config, vsini=True, device="cpu")
+    assert table.converged.all()
+    assert abs(table["objective"][1] - alone["objective"][0]) < 0.05
+    assert table["dof"][0] > table["dof"][1]
+
+
 def test_the_stars_of_a_coadd_are_the_commands_rows(config: Any) -> None:
     stars, arrays = [], {}
     with fits.open(COADD) as file:
@@ -142,3 +176,15 @@ def test_the_stars_of_a_coadd_are_the_commands_rows(config: Any) -> None:
         marginalise=True,
     )
     assert_same_rows(table, popfit.fit(model, popfit.Spectra.from_arms(arrays), device="cpu"))
+
+
+def test_configurations(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    with pytest.raises(RuntimeError, match="not found"):
+        utils.read_config(tmp_path / "none.yaml")
+    monkeypatch.chdir(tmp_path)
+    assert utils.read_config()["max_vsini"] == 500 and "config.yaml" in caplog.text
+    (tmp_path / "config.yaml").write_text("min_vel: -300\nsetups: [a, b]\n")
+    config = utils.read_config(override_options={"min_vel": -200})
+    assert config["min_vel"] == -200 and config["setups"] == ("a", "b")
+    assert config["config_file_path"] == str(tmp_path / "config.yaml")
+    assert {config: 1}[utils.read_config(override_options={"min_vel": -200})] == 1

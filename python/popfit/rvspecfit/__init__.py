@@ -43,6 +43,11 @@ DIFFERENCES: tuple[Difference, ...] = (
         "the same: vsini is fitted from 0 to `max_vsini`",
     ),
     Difference(
+        "`vel_step0`, `min_vel_step`",
+        "steps of the scan of `vel_err`, and of the cross-correlation",
+        "`vel_step0` is the step of `vel_grid`; the scan chooses its own steps",
+    ),
+    Difference(
         "`rbf_continuum=False`",
         "has no effect in 0.9.0",
         "Chebyshev polynomials, as its documentation says",
@@ -71,7 +76,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "`get_chisq`",
         "`fast_interp`, `outside_penalty=False`",
-        "go to rvspecfit",
+        "these go to rvspecfit; `get_chisq_many` evaluates many points at once",
     ),
     Difference(
         "`fitter_ccf.fit`",
@@ -85,8 +90,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "`proc_desi`, `proc_many`: tables",
-        "RVTAB with VRAD_CCF, EXP_FIBERMAP",
-        "RVTAB without these; the models are beside it in float32, too",
+        "RVTAB, FIBERMAP, SCORES, EXP_FIBERMAP",
+        "RVTAB, FIBERMAP, SCORES, METADATA; what popfit does not compute is NaN, VRAD_CCF for example",
     ),
     Difference(
         "RVS_WARN",

@@ -125,7 +125,8 @@ def _refuse_grids(path: pathlib.Path) -> None:
 def _import_network(folder: pathlib.Path, setup: str, output: pathlib.Path) -> None:
     """Write popfit's file of a network of rvspecfit by `popfit import rvspecfit`."""
     output.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "popfit", "import", "rvspecfit", str(folder), "--setup", setup]
+    program = "import sys, popfit; sys.exit(popfit.main(sys.argv[1:]))"
+    command = [sys.executable, "-P", "-c", program, "import", "rvspecfit", str(folder), "--setup", setup]
     command += ["--output", str(output), "--overwrite", "--python", sys.executable]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

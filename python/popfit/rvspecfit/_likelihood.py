@@ -29,13 +29,23 @@ class Likelihood:
         For each SpecData the template times the continuum, and the template alone; empty if only χ² was asked for.
     message : str
         Reason why there is no likelihood, else empty.
+    normal_matrix : array, (P, P), or None
+        Half of the Gauss–Newton Hessian of the objective, if it was asked for.
     """
 
-    def __init__(self, chisq: float, models: list[Floats], raw_models: list[Floats], message: str) -> None:
+    def __init__(
+        self,
+        chisq: float,
+        models: list[Floats],
+        raw_models: list[Floats],
+        message: str,
+        normal_matrix: Floats | None = None,
+    ) -> None:
         self.chisq = chisq
         self.models = models
         self.raw_models = raw_models
         self.message = message
+        self.normal_matrix = normal_matrix
 
     def describe(self, star: Sequence[Any]) -> dict[str, Any]:
         """Return the dict of `get_chisq` for spectra, whose bad pixels do not count in χ²."""
@@ -63,14 +73,15 @@ def evaluate(
     columns: Mapping[str, Floats] | None = None,
     *,
     chisq_alone: bool = False,
+    derivatives: bool = False,
 ) -> Likelihood:
     """Return the likelihood of a star at parameters (1, P) of a model of `build_model`."""
     names = [name for name in model.parameters if name not in ("velocity", "vsini")]
     spectra = make_spectra([star], names, columns)
-    found = model.objective(spectra, parameters)
+    found = model.objective(spectra, parameters, gradient=derivatives)
     chisq = float(found["objective"][0]) - continuum.determinant_offset * len(star)
     if chisq_alone and counts_every_pixel(model, star, parameters[0]):
-        return Likelihood(chisq, [], [], found["messages"][0])
+        return Likelihood(chisq, [], [], str(found["messages"][0]))
     arms = model.predict(spectra, parameters)
     models, raw_models = [], []
     for one in star:
@@ -80,4 +91,6 @@ def evaluate(
         }
         models.append(arm["model"])
         raw_models.append(arm["model"] / arm["continuum"])
-    return Likelihood(chisq + uncounted_errors(star, arms), models, raw_models, found["messages"][0])
+    chisq += uncounted_errors(star, arms)
+    normal_matrix = np.asarray(found["normal_matrix"][0], dtype=np.float64) if derivatives else None
+    return Likelihood(chisq, models, raw_models, str(found["messages"][0]), normal_matrix)

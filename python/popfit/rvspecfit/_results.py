@@ -8,7 +8,7 @@ import numpy as np
 
 from popfit.rvspecfit._jobs import Job
 from popfit.rvspecfit._likelihood import evaluate
-from popfit.rvspecfit._models import Floats, make_spectra
+from popfit.rvspecfit._models import Floats
 from popfit.rvspecfit.spec_fit import NotFiniteError
 from popfit.table import FitTable
 
@@ -26,17 +26,15 @@ def describe_star(job: Job, table: FitTable) -> dict[str, Any]:
     names = job.model.parameters
     parameters = np.array([[table[name][0] for name in names]])
     columns = job.columns(started=False)
-    likelihood = evaluate(job.model, job.continuum, job.stars[0], parameters, columns)
+    likelihood = evaluate(job.model, job.continuum, job.stars[0], parameters, columns, derivatives=True)
     likelihood.chisq -= _prior_penalty(job, table)
-    covariance, bad_hessian = _covariance(job, parameters, columns)
+    assert likelihood.normal_matrix is not None
+    covariance, bad_hessian = _covariance(job, likelihood.normal_matrix)
     of_labels = [names.index(label) for label in job.labels]
     found: dict[str, Any] = {"param": {label: table[label][0] for label in job.labels}}
     if "vsini" in names:
         found["vsini"] = table["vsini"][0]
-    found["vel"] = table["velocity_posterior"][0]
-    found["vel_err"] = table["velocity_posterior_err"][0]
-    found["vel_skewness"] = table["velocity_skewness"][0]
-    found["vel_kurtosis"] = table["velocity_kurtosis"][0]
+    found |= _velocity(table, likelihood.normal_matrix)
     found["param_err"] = {label: np.sqrt(covariance[k, k]) for label, k in zip(job.labels, of_labels, strict=True)}
     found["param_covar"] = covariance[np.ix_(of_labels, of_labels)]
     found["minimize_success"] = bool(table.converged[0])
@@ -49,13 +47,21 @@ def describe_star(job: Job, table: FitTable) -> dict[str, Any]:
     return found
 
 
-def _covariance(job: Job, parameters: Floats, columns: dict[str, Floats]) -> tuple[Floats, bool]:
+def _velocity(table: FitTable, normal: Floats) -> dict[str, Any]:
+    """Return velocity, error and moments of the scan; of a fit that did not converge there is none, but an error."""
+    keys = {"vel": "posterior", "vel_err": "posterior_err", "vel_skewness": "skewness", "vel_kurtosis": "kurtosis"}
+    scanned = {key: table[f"velocity_{name}"][0] for key, name in keys.items() if f"velocity_{name}" in table}
+    if scanned and np.isfinite(scanned["vel"]):
+        return scanned
+    error = 1.0 / np.sqrt(normal[0, 0]) if normal[0, 0] > 0.0 else np.float64(np.inf)
+    return {"vel": table["velocity"][0], "vel_err": error, "vel_skewness": np.nan, "vel_kurtosis": np.nan}
+
+
+def _covariance(job: Job, normal: Floats) -> tuple[Floats, bool]:
     """Return the covariance (P, P) of all parameters, zero for fixed ones, and whether it is not that of a minimum.
 
     Bounds do not count: there are none in rvspecfit.
     """
-    spectra = make_spectra(job.stars, job.labels, columns)
-    normal = np.asarray(job.model.objective(spectra, parameters, gradient=True)["normal_matrix"][0])
     free = [k for k, name in enumerate(job.model.parameters) if name not in job.fixed]
     covariance = np.zeros_like(normal)
     matrix = normal[np.ix_(free, free)]

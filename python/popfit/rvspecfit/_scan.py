@@ -11,7 +11,7 @@ from popfit.model import SpectralModel
 from popfit.rvspecfit._models import Floats, make_spectra
 
 #: Copies of a star that are evaluated at once.
-_COPIES = 64
+_COPIES = 128
 
 
 def scan(
