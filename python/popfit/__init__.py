@@ -19,7 +19,7 @@ import atexit
 import os
 
 from popfit import _popfit
-from popfit.__main__ import main
+from popfit._command import main
 from popfit._errors import DeviceError, Error, ForkError, InputError, InternalError, Interrupted, PopfitWarning
 from popfit.demo import demo, demo_data
 from popfit.devices import Device, Devices, devices, get_threads, set_threads

@@ -166,7 +166,8 @@ def test_devices_say_why_a_gpu_is_missing() -> None:
 
 
 def test_the_module_is_the_command(tmp_path: Any) -> None:
-    assert "popfit" in run_python("-m", "popfit", "--version").stdout
+    process = run_python("-W", "error", "-m", "popfit", "--version")
+    assert process.stdout == f"popfit {popfit.__version__}\n" and process.stderr == ""
     assert popfit.main(["fit", "nothing.toml", "nothing.npz", "-o", str(tmp_path / "out.parquet")]) == 2
     run_python("-m", "popfit", "demo", "--device", "cpu", "--out", tmp_path / "demo")
     assert (tmp_path / "demo" / "results.csv").exists()
