@@ -99,6 +99,8 @@ def test_no_spectra_give_a_table_without_rows(
     table = popfit.fit(demo_model, arrays, device="cpu")
     assert len(table) == 0
     assert table.columns == command_table.columns
+    scanned = popfit.fit(demo_model, arrays, device="cpu", velocity_scan="fixed", released_errors=True)
+    assert {"velocity_posterior", "velocity_skewness", "teff_err_released"} <= set(scanned.columns)
     assert table["teff"].dtype == np.float64
 
 

@@ -1,5 +1,6 @@
 //! Fits of spectra: what joins spectra, model, solver and device.
 
+mod blank_table;
 mod check;
 mod coverage;
 mod evaluate;
@@ -245,11 +246,6 @@ impl SpectralFitter {
             format!("released_errors = {released_errors}"),
         ]
         .join("\n")
-    }
-
-    /// Returns a table without rows, which can be the sink of [`fit_stream`](SpectralFitter::fit_stream).
-    pub fn table(&self) -> FitTable {
-        FitTable::new(self.parameters()).with_units(self.units()).with_arms(self.arms())
     }
 
     /// Returns name and unit of each of the emulators' labels, sorted and without duplicates.

@@ -37,21 +37,6 @@ use parquet::ParquetTable;
 pub use read::TableReader;
 pub use rvtab::RvTabWriter;
 
-impl Schema {
-    /// Returns which columns a table of this fitter's results has: its parameters, units, arms and optional columns.
-    pub fn of(fitter: &SpectralFitter, text_ids: bool) -> Schema {
-        Schema {
-            parameters: fitter.parameters(),
-            text_ids,
-            posterior: fitter.scans_velocity(),
-            released_errors: fitter.has_released_errors(),
-            downweighted: fitter.model().loss().is_some(),
-            units: fitter.units(),
-            arms: fitter.arms(),
-        }
-    }
-}
-
 impl Metadata {
     /// Returns the metadata of a fitter's runs: its device, the emulators of its model and its settings.
     pub fn of(fitter: &SpectralFitter) -> Metadata {

@@ -75,6 +75,12 @@ impl FitTable {
         self.completed()
     }
 
+    /// Adds the columns of a schema that the table lacks.
+    pub(crate) fn with_columns_of(mut self, schema: &Schema) -> FitTable {
+        self.store.complete(&schema.columns());
+        self
+    }
+
     /// Replaces the messages of the rows, which are no column of a table.
     ///
     /// # Errors
