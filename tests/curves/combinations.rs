@@ -189,7 +189,7 @@ fn messages_name_what_is_wrong() {
         (shared(20, 3), ["starts: ", "3 numbers", "2 parameters (a, k)"]),
         (shared(20, 0), ["starts: ", "none", "20 numbers of y"]),
         (shared(40, 4).sigma(vec![1.0; 39]), ["sigma: ", "39 numbers, not", "2 × 20"]),
-        (shared(40, 4).mask(vec![true; 20]), ["mask: ", "20 numbers, not", "2 × 20"]),
+        (shared(40, 4).mask(vec![true; 19]), ["mask: ", "19 numbers, not", "2 × 20"]),
         (shared(40, 4).bounds(vec![0.0; 2], vec![1.0; 4]), ["lower: ", "2 numbers, not", "2 × 2"]),
         (Curves::on_own_grids(x(), vec![1.0; 60], vec![0.5; 6]), ["x: ", "20 numbers", "3 curves × 1 predictor (x)"]),
     ] {

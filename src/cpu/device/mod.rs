@@ -47,14 +47,10 @@ const CAPACITY: usize = 4096;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuDevice;
 
-/// Returns the device's name for this number of threads.
-fn name_with(threads: usize) -> String {
-    format!("cpu ({threads} thread{})", if threads == 1 { "" } else { "s" })
-}
-
 impl Device for CpuDevice {
     fn name(&self) -> String {
-        name_with(threads::count())
+        let count = threads::count();
+        format!("cpu ({count} thread{})", if count == 1 { "" } else { "s" })
     }
 
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize> {

@@ -156,7 +156,8 @@ impl<'a> Curves<'a> {
         }
     }
 
-    /// Returns [`Error::InvalidArgument`] if there are sigmas and the estimator is Poisson's, for which they have no meaning.
+    /// Returns [`Error::InvalidArgument`] if there are sigmas and the estimator is Poisson's, for which they have no
+    /// meaning.
     pub(crate) fn check_estimator(&self, estimator: Estimator) -> Result<()> {
         let message = "sigma: it has no meaning for counts (Poisson): leave it out, and mask what must not count";
         let meaningless = estimator.takes_counts() && self.sigma.is_some();
