@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -54,6 +55,59 @@ class InputError(Error, ValueError):
         self.row = row
         self.column = column
         self.faults = [message] if faults is None else faults
+
+
+class ColumnError(InputError, KeyError):
+    """A column that a table does not have."""
+
+    def __str__(self) -> str:
+        """Return the message as it is; a KeyError would put it in quotes."""
+        return str(self.args[0])
+
+
+class FileError(Error, OSError):
+    """A file that the operating system refuses.
+
+    Attributes
+    ----------
+    path, filename : str or None
+        The file.
+    """
+
+    def __init__(self, message: str, *, path: str | None = None) -> None:
+        super().__init__(message, path=path)
+        self.filename = path
+        self.errno = self._number
+
+    _number: int | None = None
+
+    def __str__(self) -> str:
+        """Return the message, which names the file."""
+        return str(self.args[0])
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """A file that does not exist."""
+
+    _number = errno.ENOENT
+
+
+class ForbiddenFileError(FileError, PermissionError):
+    """A file that this user may not open."""
+
+    _number = errno.EACCES
+
+
+class FolderError(FileError, IsADirectoryError):
+    """A folder in the place of a file."""
+
+    _number = errno.EISDIR
+
+
+class ExistingFileError(FileError, FileExistsError):
+    """An output that exists and is not to be replaced."""
+
+    _number = errno.EEXIST
 
 
 class DeviceError(Error, RuntimeError):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import time
+import tomllib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from popfit import _popfit
@@ -129,6 +130,8 @@ def fit(
         cpu_fallback=cpu_fallback,
     )
     source: Any
+    if isinstance(spectra, Iterator):
+        spectra = list(spectra)
     paths = _paths(spectra)
     held: Spectra | None = None
     if paths is None:
@@ -143,20 +146,17 @@ def fit(
     else:
         source = paths
     begin = time.perf_counter()
-    with progress_function(progress, "spectra") as report:
-        columns, messages, metadata, notes, array_notes, flags, stopped = _popfit.fit(
-            model._model, source, settings, _watch(report, timeout, threads)
-        )
-    if held is not None and held._in_air:
-        notes += array_notes[:1]  # that wavelengths were converted, as was asked
-        array_notes = array_notes[1:]
-    for note in notes:
-        _logger.info(note)
-    for note in array_notes:
-        warnings.warn(note, PopfitWarning, stacklevel=2)
-    table = FitTable._of(columns, messages, metadata)
-    table._remember(model, held if held is not None else paths, flags, time.perf_counter() - begin)
-    _raise_stopped(stopped, table)
+    with progress_function(progress, "spectra") as on_progress:
+        answer = _popfit.fit(model._model, source, settings, _watch(on_progress, timeout, threads))
+    table = FitTable._of(answer["columns"], answer["messages"], answer["metadata"])
+    table._remember(model, held if held is not None else paths, answer["flags"], time.perf_counter() - begin)
+    notes = answer["notes"]
+    if held is not None:
+        in_air = held._in_air  # the first note says that wavelengths were converted, as was asked
+        kinds = ["note" if in_air and k == 0 else "warning" for k in range(len(answer["array_notes"]))]
+        notes += [*zip(kinds, answer["array_notes"], strict=True), *_unused_arrays(model, held)]
+    _tell(notes)
+    _raise_stopped(answer["stopped"], table)
     return table
 
 
@@ -239,21 +239,42 @@ def fit_files(
         batch_size=batch_size,
         cpu_fallback=cpu_fallback,
     )
-    paths = _paths(files)
+    paths = _paths(list(files) if isinstance(files, Iterator) else files)
     if paths is None:
         raise TypeError("files: give a path or a sequence of paths; popfit.fit takes arrays")
     outputs = (os.fspath(output), format, resume, overwrite, None if report is None else os.fspath(report))
-    with progress_function(progress, "spectra") as shown:
-        summary, events, stopped = _popfit.fit_files(
-            model._model, paths, outputs, settings, _watch(shown, timeout, threads)
+    with progress_function(progress, "spectra") as on_progress:
+        summary, notes, stopped = _popfit.fit_files(
+            model._model, paths, outputs, settings, _watch(on_progress, timeout, threads)
         )
-    for kind, text in events:
-        if kind == "warning":
-            warnings.warn(text, PopfitWarning, stacklevel=2)
-        else:
-            _logger.info(text)
+    _tell(notes)
     _raise_stopped(stopped, None)
     return summary
+
+
+def _tell(notes: list[tuple[str, str]]) -> None:
+    """Log notes, and warn of those on which the user should act."""
+    for kind, text in notes:
+        if kind == "warning":
+            warnings.warn(text, PopfitWarning, stacklevel=3)
+        else:
+            _logger.info(text)
+
+
+def _unused_arrays(model: SpectralModel, spectra: Spectra) -> list[tuple[str, str]]:
+    """Return warnings of arms and resolution matrices that the model does not use."""
+    settings = {arm["name"]: arm for arm in tomllib.loads(model.text)["arm"]}
+    only = next(iter(settings)) if len(settings) == 1 else None
+    notes = []
+    for name, has_resolution in spectra._resolutions.items():
+        arm = settings.get(name) or (settings[only] if only is not None and not name else None)
+        if arm is None:
+            notes.append(("warning", f"arm {name!r} of the spectra is not in the model"))
+        elif has_resolution and arm.get("line_spread") != "file":
+            notes.append(
+                ("warning", f'resolution of arm {arm["name"]!r} is not used: set line_spread = "file" in the model')
+            )
+    return notes
 
 
 def _selected_model(model: object, select: Mapping[str, Any] | None) -> SpectralModel:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from popfit import _popfit
 from popfit._arrays import Array
-from popfit._errors import InputError
+from popfit._errors import ColumnError, InputError
 from popfit.spectra import Path, Spectra, as_spectra
 
 if TYPE_CHECKING:
@@ -166,12 +166,14 @@ class FitTable:
         if isinstance(key, int | np.integer):
             row = range(len(self))[int(key)]
             return {name: values[row] for name, values in self._columns.items()}
+        if isinstance(key, list) and any(isinstance(one, str) for one in key):
+            raise TypeError("table[names]: take columns one by one, or table.to_pandas()[names]")
         rows = np.arange(len(self))[key]
         table = FitTable.__new__(FitTable)
         table._columns = {name: values[rows] for name, values in self._columns.items()}
         table._units, table._meanings, table.metadata = self._units, self._meanings, self.metadata
         table.messages = [self.messages[row] for row in rows]
-        table._model, table._spectra, table._flags, table._seconds = None, None, [], None
+        table._model, table._spectra, table._flags, table._seconds = self._model, self._spectra, [], None
         return table
 
     def _column(self, name: str) -> Array:
@@ -181,7 +183,7 @@ class FitTable:
 
         near = difflib.get_close_matches(name, self._columns, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else f" (columns: {', '.join(self._columns)})"
-        raise KeyError(f"no column {name!r}{hint}")
+        raise ColumnError(f"no column {name!r}{hint}", argument=name)
 
     def covariance(self, row: int) -> npt.NDArray[np.float64]:
         """Return the covariance (P, P) of a row's free parameters, NaN where it is not determined."""
@@ -230,22 +232,27 @@ class FitTable:
     ) -> str:
         """Write an HTML page about the table, ``index.html`` in `folder`, and return its path.
 
-        The page of a table that `popfit.fit` has made shows spectra with their fits. For one that was read from a file,
-        `model` and `spectra` do that.
+        The page of a table that `popfit.fit` has made shows spectra with their fits. For a part of one, or one that was
+        read from a file, `model` and `spectra` do that.
+
+        Parameters
+        ----------
+        folder : path
+            Folder of the page; it is made if it does not exist.
+        model : SpectralModel, optional
+            Model of the fits.
+        spectra : optional
+            The spectra, as `popfit.fit` takes them.
+        overwrite : bool
+            True to replace an existing page.
         """
         model = self._model if model is None else model
-        source = self._source(spectra)
+        given = self._spectra if spectra is None else spectra
+        sources = [] if given is None else [held._source for held in _opened(given)]
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(os.fspath(folder), "index.html")
-        _popfit.write_report(
-            self._rust_columns(),
-            self.metadata,
-            path,
-            overwrite,
-            None if model is None else model._model,
-            source,
-            self._seconds,
-        )
+        shown = None if model is None else model._model
+        _popfit.write_report(self._rust_columns(), self.metadata, path, overwrite, shown, sources, self._seconds)
         return path
 
     def plot(self, row: int, *, model: SpectralModel | None = None, spectra: object = None, ax: Any = None) -> Any:
@@ -256,20 +263,19 @@ class FitTable:
         row : int
             Row of the table.
         model : SpectralModel, optional
-            Model of the fit, for tables that were read from a file.
+            Model of the fit, for tables that were read from a file or a pickle.
         spectra : optional
             Spectra of the table, for those.
         ax : matplotlib axes or sequence of axes, optional
-            Axes to draw on, one for each arm that has data.
+            Axes to draw on, one for each arm.
         """
         import matplotlib.pyplot as plt
 
         model = self._model if model is None else model
         if model is None:
-            raise InputError("plot: this table was read from a file: give its model and spectra", argument="model")
-        held = self._held(spectra)
+            raise InputError("plot: this table has no model with it: give model and spectra", argument="model")
         row = range(len(self))[row]
-        arms = model.fitted(held[row : row + 1], self[row : row + 1])
+        arms = model.fitted(self._spectrum(row, spectra), self[row : row + 1])
         axes = [ax] if ax is not None and not isinstance(ax, list | tuple | np.ndarray) else ax
         if axes is None:
             _, grid = plt.subplots(len(arms), 1, figsize=(10, 3 * len(arms)), layout="constrained", squeeze=False)
@@ -280,10 +286,25 @@ class FitTable:
             one.plot(wavelength, np.where(good, arm["flux"][0], np.nan), color="black", lw=1.0, label="data")
             one.plot(wavelength, arm["model"][0], color="C3", lw=0.6, label="model")
             one.set(ylabel=f"flux{f' ({name})' if name else ''}")
+            if not good.any():
+                text = self.messages[row] or "no fit, or no data in this arm"
+                one.text(0.5, 0.5, text, transform=one.transAxes, ha="center", va="center", wrap=True)
         axes[-1].set(xlabel="wavelength (Å)")
         axes[0].set_title(self._title(row))
         axes[0].legend(frameon=False)
         return axes
+
+    def _spectrum(self, row: int, spectra: object) -> Spectra:
+        """Return the spectrum of a row, as one of one spectrum, from the spectra given or remembered."""
+        given = self._spectra if spectra is None else spectra
+        if given is None:
+            raise InputError("plot: this table has no spectra with it: give model and spectra", argument="spectra")
+        file, place = self._columns["file"][row], int(self._columns["row"][row])
+        for held in _opened(given, file):
+            index = place - held._first_row
+            if 0 <= index < len(held):
+                return held[index : index + 1]
+        raise InputError(f"spectra: row {place} of {file or 'the arrays'} is not among them", argument="spectra")
 
     def _title(self, row: int) -> str:
         """Return the id, parameters and χ²/dof of a row."""
@@ -294,22 +315,6 @@ class FitTable:
         reduced = self._columns["chi2"][row] / max(self._columns["dof"][row], 1)
         return f"{self._columns['id'][row]}: {values}; χ²/dof {reduced:.2f}"
 
-    def _held(self, spectra: object) -> Spectra:
-        """Return the table's spectra, given or remembered."""
-        given = self._spectra if spectra is None else spectra
-        if given is None:
-            raise InputError("this table was read from a file: give its spectra", argument="spectra")
-        if isinstance(given, list) and len(given) == 1:
-            given = given[0]
-        held = as_spectra(given)
-        if len(held) != len(self):
-            raise InputError(f"spectra: {len(held)}, but the table has {len(self)} rows", argument="spectra")
-        return held
-
-    def _source(self, spectra: object) -> Any:
-        """Return the table's spectra for Rust, or None without any."""
-        return None if spectra is None and self._spectra is None else self._held(spectra)._source
-
     def _rust_columns(self) -> list[_popfit.Column]:
         """Return the columns for Rust."""
         return [
@@ -317,14 +322,14 @@ class FitTable:
                 name,
                 self._units[name],
                 self._meanings[name],
-                values.tolist() if values.dtype == object else _contiguous(values),
+                values.tolist() if values.dtype == object else np.ascontiguousarray(values),
             )
             for name, values in self._columns.items()
         ]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle columns, messages and metadata."""
-        return FitTable._of, (self._rust_columns(), self.messages, self.metadata)
+        return _table_of, (self._rust_columns(), self.messages, self.metadata, self._flags, self._seconds)
 
     def __repr__(self) -> str:
         """Return the numbers of rows and of fits that converged."""
@@ -363,6 +368,29 @@ class FitTable:
         return f"<tr>{head}{values}<td>{reduced:.3f}</td></tr>"
 
 
+def _table_of(
+    columns: list[_popfit.Column],
+    messages: list[str],
+    metadata: dict[str, Any],
+    flags: list[str],
+    seconds: float | None,
+) -> FitTable:
+    """Return a pickled table."""
+    table = FitTable._of(columns, messages, metadata)
+    table._flags, table._seconds = flags, seconds
+    return table
+
+
+def _opened(spectra: Any, file: str = "") -> Iterator[Spectra]:
+    """Yield spectra in memory, or those of each path; only those of `file` if it is given and among the paths."""
+    paths = [spectra] if isinstance(spectra, str | os.PathLike) else spectra
+    if not isinstance(paths, list) or not all(isinstance(one, str | os.PathLike) for one in paths):
+        yield as_spectra(spectra)
+        return
+    named = [path for path in paths if os.fspath(path) == file]
+    yield from map(Spectra.open, named or paths)
+
+
 def _object_array(texts: list[str]) -> Array:
     """Return texts as an array of Python's texts, of which equal neighbours are one object."""
     array = np.empty(len(texts), dtype=object)
@@ -373,11 +401,6 @@ def _object_array(texts: list[str]) -> Array:
 def _fixed_width(values: Array) -> Array:
     """Return texts as an array of fixed width, and other values as they are."""
     return values.astype(np.str_) if values.dtype == object else values
-
-
-def _contiguous(values: Array) -> Array:
-    """Return values in one piece of memory."""
-    return np.ascontiguousarray(values)
 
 
 def _rounded(value: float, error: float) -> str:

@@ -167,10 +167,11 @@ pub fn missing_hardware() -> Vec<String> {
     reasons(&enumerate())
 }
 
-/// Returns the index of the adapter that `auto` takes, if there is one.
+/// Returns the index of the adapter that `auto` takes, if there is one. The process asks its drivers once.
 #[must_use]
 pub fn hardware() -> Option<usize> {
-    choose(Choice::Hardware).ok().map(|(index, _)| index)
+    static FOUND: OnceLock<Option<usize>> = OnceLock::new();
+    *FOUND.get_or_init(|| choose(Choice::Hardware).ok().map(|(index, _)| index))
 }
 
 /// Choice of the adapter to open.

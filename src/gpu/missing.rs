@@ -186,8 +186,21 @@ impl System<'_> {
 
 /// Returns what is wrong with a variable that names manifests.
 fn of_variable(name: &str, value: &str) -> Vec<String> {
-    let missing = value.split(':').filter(|path| !path.is_empty() && !Path::new(path).exists());
-    missing.map(|path| format!("{name} names {path}, which does not exist: correct the variable or unset it")).collect()
+    let fault = |path: &&str| {
+        let place = Path::new(path);
+        if !place.exists() {
+            Some("does not exist")
+        } else if !place.is_dir() && place.extension().is_none_or(|extension| extension != "json") {
+            Some("is no manifest of a driver, whose name ends in .json")
+        } else {
+            None
+        }
+    };
+    let named = value.split(':').filter(|path| !path.is_empty());
+    let faults = named.filter_map(|path| Some((path, fault(&path)?)));
+    faults
+        .map(|(path, fault)| format!("{name} names {path}, which {fault}: correct the variable or unset it"))
+        .collect()
 }
 
 #[cfg(test)]

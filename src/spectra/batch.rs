@@ -79,6 +79,11 @@ impl Ids {
 }
 
 impl<'a> Spectra<'a> {
+    /// Returns the name of the spectra for messages: their file, or `spectra` for arrays.
+    pub(crate) fn name(&self) -> &str {
+        if self.file.is_empty() { "spectra" } else { &self.file }
+    }
+
     /// Returns the memory of all arms' arrays (bytes), without shared wavelength grids.
     pub(crate) fn bytes(&self) -> usize {
         self.arms.iter().map(ArmSpectra::bytes).sum()

@@ -52,12 +52,12 @@ impl SpectralFitter {
     /// Returns notes on arms that a file lacks and is fitted without, and on those whose masks have no bits by which
     /// errors could be widened, one line per arm.
     pub fn notes(&self, head: &Spectra) -> Vec<String> {
-        let absent = |arm: &str| format!("{}: no arrays for arm \"{arm}\", fitted without it", head.file);
+        let absent = |arm: &str| format!("{}: no arrays for arm \"{arm}\", fitted without it", head.name());
         let no_bits = |arm: &str| {
             format!(
                 "{}, arm {arm}: the mask has no bits (it is of booleans, or there is none): `spectra.widen` widens no \
                  error there",
-                head.file
+                head.name()
             )
         };
         let without_bits = without_bits(&self.model, head).into_iter().map(no_bits);

@@ -77,7 +77,7 @@ impl SpectralFitter {
         if parameters.len() != spectra.len() * width {
             let (found, n) = (parameters.len(), spectra.len());
             let message = format!("{found} values, expected {n} spectra × {width} parameters");
-            return Err(Error::mismatch("parameters", message));
+            return Err(Error::mismatch("parameters", message).naming("parameters"));
         }
         let input = Input::new(self, spectra)?;
         // 1. Prepare each spectrum with the pixels that count at its point.

@@ -4,7 +4,7 @@ use popfit::{AvailableDevices, Device};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::wait::run_or_raise;
+use crate::wait::{Watch, run_or_raise};
 
 /// Devices as dictionaries, the selector that `auto` takes, the reason, and notes.
 type Found<'py> = (Bound<'py, PyList>, Option<String>, String, Vec<String>);
@@ -12,7 +12,8 @@ type Found<'py> = (Bound<'py, PyList>, Option<String>, String, Vec<String>);
 /// Returns the devices of this machine, the one that `auto` takes and why, and notes on those that are missing.
 #[pyfunction]
 pub fn devices(py: Python<'_>) -> PyResult<Found<'_>> {
-    let AvailableDevices { devices, auto, auto_reason, notes, .. } = run_or_raise(py, |_| Ok(Device::available()))?;
+    let AvailableDevices { devices, auto, auto_reason, notes, .. } =
+        run_or_raise(py, Watch::default(), |_| Ok(Device::available()))?;
     let list = PyList::empty(py);
     for device in devices {
         let entry = PyDict::new(py);

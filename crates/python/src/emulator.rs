@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use numpy::{PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
 use popfit::emulator::{Activation, EmulatorLayers, Hull, Label, Layer};
@@ -11,6 +12,10 @@ use pyo3::types::PyBytes;
 
 use crate::arrays::{give, give_shaped};
 use crate::errors::{exception, input_error};
+use crate::wait::{Watch, run_or_raise};
+
+/// Spectra between two looks at whether a prediction is cancelled.
+const BLOCK: usize = 1024;
 
 /// A network, shared by all models that have it.
 #[pyclass(frozen, module = "popfit._popfit", name = "Emulator")]
@@ -115,7 +120,14 @@ impl SharedEmulator {
             return Err(input_error(py, "labels", message));
         }
         let labels = labels.as_slice()?;
-        let values = py.detach(|| self.emulator.templates(labels));
+        let mut values = Vec::with_capacity(rows * self.emulator.pixels());
+        run_or_raise(py, Watch::default(), |control| {
+            let mut blocks = labels.chunks(BLOCK * wanted.max(1));
+            while let Some(block) = blocks.next().filter(|_| !control.cancel.load(Ordering::Relaxed)) {
+                values.extend(self.emulator.templates(block));
+            }
+            Ok(())
+        })?;
         give_shaped(py, values, &[rows, self.emulator.pixels()])
     }
 }

@@ -4,7 +4,6 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use popfit::Error;
-use pyo3::exceptions::{PyFileExistsError, PyFileNotFoundError, PyIsADirectoryError, PyOSError, PyPermissionError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -13,13 +12,18 @@ pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let message = error.to_string();
     let argument = error.argument();
     match error {
-        Error::Io { source, .. } => match source.kind() {
-            ErrorKind::NotFound | ErrorKind::NotADirectory => PyFileNotFoundError::new_err(message),
-            ErrorKind::PermissionDenied => PyPermissionError::new_err(message),
-            ErrorKind::IsADirectory => PyIsADirectoryError::new_err(message),
-            _ => PyOSError::new_err(message),
-        },
-        Error::OutputExists { .. } => PyFileExistsError::new_err(message),
+        Error::Io { path, source } => {
+            let class = match source.kind() {
+                ErrorKind::NotFound | ErrorKind::NotADirectory => "MissingFileError",
+                ErrorKind::PermissionDenied => "ForbiddenFileError",
+                ErrorKind::IsADirectory => "FolderError",
+                _ => "FileError",
+            };
+            of_class(py, class, message, |details| details.set_item("path", text(path)))
+        }
+        Error::OutputExists { path } => {
+            of_class(py, "ExistingFileError", message, |details| details.set_item("path", text(path)))
+        }
         Error::Format { path, .. } | Error::TooLarge { path, .. } => {
             of_class(py, "InputError", message, |details| details.set_item("path", text(path)))
         }

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
-use popfit::{Error, FitTable, FlagCounts, Metadata, SpectralFitter};
+use popfit::{Control, Error, FitTable, FlagCounts, Metadata, Spectra, SpectralFitter};
 use popfit_cli::{BuiltModel, Event, FitFiles};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -51,10 +52,10 @@ impl Settings {
         run.device = self.device.as_str().into();
         run.starts = self.starts;
         run.seed = Some(self.seed);
-        run.solver = self.solver.as_deref().map(str::parse).transpose()?;
+        run.solver = parsed("solver", self.solver.as_deref())?;
         run.max_rounds = self.max_rounds;
-        run.precision = self.precision.parse()?;
-        run.velocity_scan = self.velocity_scan.as_deref().map(str::parse).transpose()?;
+        run.precision = parsed("precision", Some(&self.precision))?.unwrap_or_default();
+        run.velocity_scan = parsed("velocity_scan", self.velocity_scan.as_deref())?;
         run.released_errors = self.released_errors;
         run.strict = self.strict;
         run.max_memory = self.max_memory;
@@ -76,19 +77,33 @@ impl Settings {
     }
 }
 
+/// Reads the name of a setting's value; errors name the setting.
+///
+/// # Errors
+/// Returns an `InvalidArgument` for a name that the crate does not know.
+fn parsed<T: FromStr<Err = Error>>(setting: &str, name: Option<&str>) -> Result<Option<T>, Error> {
+    let parsed = name.map(str::parse).transpose();
+    parsed.map_err(|error: Error| Error::InvalidArgument { argument: setting.into(), message: error.to_string() })
+}
+
 /// A fit in memory: its table, and what is to be said of it.
 struct Fitted {
     table: FitTable,
     metadata: Metadata,
-    notes: Vec<String>,
+    notes: Vec<Note>,
     flags: Vec<String>,
 }
 
-/// What Python gets of a fit: columns, messages, metadata, notes, notes on arrays, sentences on flags, and what ended it
-/// early.
-type Given<'py> = Bound<'py, PyTuple>;
+/// A sentence for the user, and its kind: `note`, or `warning` where the user should act.
+type Note = (&'static str, String);
 
-/// Fits files or arrays into a table.
+/// Returns sentences of this kind.
+fn of_kind(kind: &'static str, texts: Vec<String>) -> impl Iterator<Item = Note> {
+    texts.into_iter().map(move |text| (kind, text))
+}
+
+/// Fits files or arrays into a table. The answer has its columns, messages, metadata, notes (kind and text), notes on
+/// arrays, sentences on flags, and the exception that ended the run early.
 #[pyfunction]
 pub fn fit<'py>(
     py: Python<'py>,
@@ -96,7 +111,7 @@ pub fn fit<'py>(
     source: Bound<'py, PyAny>,
     settings: Settings,
     watch: GivenWatch,
-) -> PyResult<Given<'py>> {
+) -> PyResult<Bound<'py, PyDict>> {
     let watch = watch.check(py)?;
     let made = settings
         .run_over(model, Vec::new(), PathBuf::new())
@@ -105,44 +120,75 @@ pub fn fit<'py>(
     let selection = settings.selection(model);
     let mut array_notes = Vec::new();
     let Outcome { result: fitted, stopped } = if let Ok(paths) = source.extract::<Vec<PathBuf>>() {
-        run(py, watch, |control| {
-            let mut reader = FilesReader::open(&paths, &selection)?;
-            let files = reader.files();
-            fitter.check_spectra(&files).map_err(|error| model.file.blame(error))?;
-            let missing = files.iter().flat_map(|file| fitter.notes(file)).collect::<Vec<_>>();
-            let mut notes = [fitter.model().assumptions(), reader.notes().to_vec(), missing].concat();
-            notes.extend(fitter.pixel_notes(&files));
-            let mut table = fitter.table();
-            let summary = fitter.fit_stream(&mut reader, &mut table, control)?;
-            notes.extend(summary.failures);
-            Ok(Fitted::new(&fitter, model, table, notes))
-        })?
+        run(py, watch, |control| fit_paths(&fitter, model, &paths, &selection, control))?
     } else {
         let source = Source::hold(&source)?;
         let (lent, unread) = source.lend(py, model.model.widening())?;
         array_notes = unread;
-        let spectra = lent.get();
-        run(py, watch, |control| {
-            fitter.check_spectra([spectra]).map_err(|error| model.file.blame(error))?;
-            let mut notes = [fitter.model().assumptions(), fitter.notes(spectra)].concat();
-            notes.extend(fitter.pixel_notes([spectra]));
-            let table = fitter.fit_with(spectra, control)?;
-            Ok(Fitted::new(&fitter, model, table, notes))
-        })?
+        run(py, watch, |control| fit_spectra(&fitter, model, lent.get(), control))?
     };
     let Fitted { table, metadata, notes, flags } = fitted;
-    let messages = table.messages().to_vec();
-    let metadata = give_metadata(py, &metadata, &table)?;
-    (give_columns(py, table)?, messages, metadata, notes, array_notes, flags, stopped).into_pyobject(py)
+    let answer = PyDict::new(py);
+    answer.set_item("messages", table.messages())?;
+    answer.set_item("metadata", give_metadata(py, &metadata, &table)?)?;
+    answer.set_item("columns", give_columns(py, table)?)?;
+    answer.set_item("notes", notes)?;
+    answer.set_item("array_notes", array_notes)?;
+    answer.set_item("flags", flags)?;
+    answer.set_item("stopped", stopped)?;
+    Ok(answer)
+}
+
+/// Fits the selected spectra of files.
+fn fit_paths(
+    fitter: &SpectralFitter,
+    model: &SharedModel,
+    paths: &[PathBuf],
+    selection: &Selection,
+    control: &Control,
+) -> Result<Fitted, Error> {
+    let mut reader = FilesReader::open(paths, selection)?;
+    let files = reader.files();
+    fitter.check_spectra(&files).map_err(|error| model.file.blame(error))?;
+    let mut notes: Vec<Note> = of_kind("note", fitter.model().assumptions()).collect();
+    notes.extend(of_kind("note", reader.notes().to_vec()));
+    notes.extend(of_kind("warning", files.iter().flat_map(|file| fitter.notes(file)).collect()));
+    notes.extend(of_kind("warning", fitter.pixel_notes(&files)));
+    let mut table = fitter.table();
+    let summary = fitter.fit_stream(&mut reader, &mut table, control)?;
+    notes.extend(of_kind("warning", summary.failures));
+    Fitted::new(fitter, model, table, notes, control)
+}
+
+/// Fits spectra in memory.
+fn fit_spectra(
+    fitter: &SpectralFitter,
+    model: &SharedModel,
+    spectra: &Spectra<'_>,
+    control: &Control,
+) -> Result<Fitted, Error> {
+    fitter.check_spectra([spectra]).map_err(|error| model.file.blame(error))?;
+    let mut notes: Vec<Note> = of_kind("note", fitter.model().assumptions()).collect();
+    notes.extend(of_kind("warning", fitter.notes(spectra)));
+    notes.extend(of_kind("warning", fitter.pixel_notes([spectra])));
+    let table = fitter.fit_with(spectra, control)?;
+    Fitted::new(fitter, model, table, notes, control)
 }
 
 impl Fitted {
     /// Joins a table with its metadata and the sentences on its flags.
-    fn new(fitter: &SpectralFitter, model: &SharedModel, table: FitTable, notes: Vec<String>) -> Fitted {
+    fn new(
+        fitter: &SpectralFitter,
+        model: &SharedModel,
+        table: FitTable,
+        notes: Vec<Note>,
+        control: &Control,
+    ) -> Result<Fitted, Error> {
         let mut counts = FlagCounts::new(&fitter.parameters());
         table.to_rows().iter().for_each(|row| counts.add(row));
-        let metadata = Metadata::of(fitter).model(model.file.text.clone());
-        Fitted { table, metadata, notes, flags: counts.lines() }
+        // the device's name says on how many threads the run was
+        let metadata = control.scope(|| Metadata::of(fitter).model(model.file.text.clone()))?;
+        Ok(Fitted { table, metadata, notes, flags: counts.lines() })
     }
 }
 

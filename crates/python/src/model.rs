@@ -1,11 +1,13 @@
 //! Models of spectra, made of a model file's text and networks.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use numpy::PyReadonlyArray2;
-use popfit::{ArmFit, Device, ModelFile, SpectralFitter, SpectralModel};
+use popfit::{ArmFit, Control, Device, Error, ModelFile, Objectives, Spectra, SpectralFitter, SpectralModel};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -13,7 +15,7 @@ use crate::arrays::{give, give_shaped};
 use crate::emulator::SharedEmulator;
 use crate::errors::input_error;
 use crate::spectra::Source;
-use crate::wait::run_or_raise;
+use crate::wait::{Watch, run_or_raise};
 
 /// A model of spectra, with the text that it is made of.
 #[pyclass(frozen, module = "popfit._popfit", name = "Model")]
@@ -27,7 +29,7 @@ impl SharedModel {
     /// Reads a model file and the networks that it names.
     #[staticmethod]
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<SharedModel> {
-        run_or_raise(py, move |_| {
+        run_or_raise(py, Watch::default(), move |_| {
             let file = ModelFile::open(path)?;
             let model = file.build()?;
             Ok(SharedModel { file, model })
@@ -46,7 +48,7 @@ impl SharedModel {
     ) -> PyResult<SharedModel> {
         let emulators: HashMap<String, Arc<popfit::Emulator>> =
             emulators.iter().map(|(arm, emulator)| (arm.clone(), emulator.get().emulator.clone())).collect();
-        run_or_raise(py, move |_| {
+        run_or_raise(py, Watch::default(), move |_| {
             let mut file = ModelFile::from_text(folder.join("model.toml"), text)?;
             if let Some(arms) = arms {
                 file.keep_arms(&arms)?;
@@ -108,11 +110,19 @@ impl SharedModel {
         py: Python<'py>,
         source: Bound<'py, PyAny>,
         parameters: PyReadonlyArray2<'py, f64>,
+        threads: usize,
     ) -> PyResult<Bound<'py, PyDict>> {
         let source = Source::hold(&source)?;
         let (lent, _) = source.lend(py, self.model.widening())?;
         let (fitter, spectra, parameters) = (self.fitter(), lent.get(), parameters.as_slice()?);
-        let fits = run_or_raise(py, |_| fitter.models_at(spectra, parameters))?;
+        let count = self.model.parameters().len();
+        let mut fits = Vec::new();
+        run_or_raise(py, Watch::of_threads(threads), |control| {
+            for_blocks(spectra, control, |rows, block| {
+                fits.extend(fitter.models_at(block, &parameters[rows.start * count..rows.end * count])?);
+                Ok(())
+            })
+        })?;
         let arms = PyDict::new(py);
         for (index, (name, _)) in self.model.arms().enumerate() {
             let pixels = fits.iter().flatten().map(|fit| fit[index].wavelength.len()).max().unwrap_or(0);
@@ -143,12 +153,25 @@ impl SharedModel {
         source: Bound<'py, PyAny>,
         parameters: PyReadonlyArray2<'py, f64>,
         derivatives: bool,
+        threads: usize,
     ) -> PyResult<Bound<'py, PyDict>> {
         let source = Source::hold(&source)?;
         let (lent, _) = source.lend(py, self.model.widening())?;
         let (fitter, spectra, parameters) = (self.fitter(), lent.get(), parameters.as_slice()?);
-        let found = run_or_raise(py, |_| fitter.objective(spectra, parameters, derivatives))?;
         let (rows, count) = (spectra.len(), fitter.parameters().len());
+        let mut found = Objectives::default();
+        run_or_raise(py, Watch::of_threads(threads), |control| {
+            for_blocks(spectra, control, |rows, block| {
+                let of_block =
+                    fitter.objective(block, &parameters[rows.start * count..rows.end * count], derivatives)?;
+                found.chi2.extend(of_block.chi2);
+                found.objective.extend(of_block.objective);
+                found.gradient.extend(of_block.gradient);
+                found.normal_matrix.extend(of_block.normal_matrix);
+                found.messages.extend(of_block.messages);
+                Ok(())
+            })
+        })?;
         let entries = PyDict::new(py);
         entries.set_item("chi2", give(py, found.chi2))?;
         entries.set_item("objective", give(py, found.objective))?;
@@ -161,11 +184,23 @@ impl SharedModel {
     }
 
     /// Returns the starts (k, P) of the first guess of each spectrum, their χ² (k), and a message where there is none.
-    fn guess<'py>(&self, py: Python<'py>, source: Bound<'py, PyAny>, seed: u64) -> PyResult<Bound<'py, PyList>> {
+    fn guess<'py>(
+        &self,
+        py: Python<'py>,
+        source: Bound<'py, PyAny>,
+        seed: u64,
+        threads: usize,
+    ) -> PyResult<Bound<'py, PyList>> {
         let source = Source::hold(&source)?;
         let (lent, _) = source.lend(py, self.model.widening())?;
         let (fitter, spectra) = (self.fitter().seed(seed), lent.get());
-        let guesses = run_or_raise(py, |_| fitter.guess(spectra))?;
+        let mut guesses = Vec::new();
+        run_or_raise(py, Watch::of_threads(threads), |control| {
+            for_blocks(spectra, control, |_, block| {
+                guesses.extend(fitter.guess(block)?);
+                Ok(())
+            })
+        })?;
         let count = fitter.parameters().len();
         let list = PyList::empty(py);
         for guess in guesses {
@@ -195,6 +230,28 @@ impl SharedModel {
     fn fitter(&self) -> SpectralFitter {
         SpectralFitter::new(self.model.clone(), Device::cpu())
     }
+}
+
+/// Spectra between two looks at whether a run is cancelled.
+const BLOCK: usize = 256;
+
+/// Hands blocks of spectra, with their rows, to `work`, on the run's threads and until it is cancelled.
+///
+/// # Errors
+/// Returns the errors of `work`.
+fn for_blocks(
+    spectra: &Spectra<'_>,
+    control: &Control,
+    mut work: impl FnMut(Range<usize>, &Spectra<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let begins = (0..spectra.len()).step_by(BLOCK);
+    let mut begins = begins.take_while(|_| !control.cancel.load(Ordering::Relaxed));
+    control.scope(|| {
+        begins.try_for_each(|begin| {
+            let rows = begin..spectra.len().min(begin + BLOCK);
+            work(rows.clone(), &spectra.slice(rows))
+        })
+    })?
 }
 
 /// Returns an array (n, pixels) of the fits' arrays: NaN where there is no fit.

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use crate::model::SharedModel;
 use crate::spectra::Source;
 use crate::table::{GivenMetadata, PythonColumn};
-use crate::wait::run_or_raise;
+use crate::wait::{Watch, run_or_raise};
 
 /// Writes a page about a table, with some spectra and their fits if there are a model and spectra.
 #[pyfunction]
@@ -22,13 +22,13 @@ pub fn write_report<'py>(
     path: PathBuf,
     overwrite: bool,
     model: Option<&SharedModel>,
-    source: Option<Bound<'py, PyAny>>,
+    sources: Vec<Bound<'py, PyAny>>,
     seconds: Option<f64>,
 ) -> PyResult<()> {
     let table = metadata.table(py, columns)?;
-    let source = source.as_ref().map(Source::hold).transpose()?;
-    let lent =
-        source.as_ref().map(|source| source.lend(py, model.and_then(|model| model.model.widening()))).transpose()?;
+    let widening = model.and_then(|model| model.model.widening());
+    let sources = sources.iter().map(Source::hold).collect::<PyResult<Vec<_>>>()?;
+    let lent = sources.iter().map(|source| source.lend(py, widening)).collect::<PyResult<Vec<_>>>()?;
     let fitter = model.map(|model| SpectralFitter::new(model.model.clone(), Device::cpu()));
     let mut about = About::default()
         .title("popfit.FitTable".to_string())
@@ -38,12 +38,12 @@ pub fn write_report<'py>(
     if let Some(seconds) = seconds {
         about = about.time(Duration::from_secs_f64(seconds));
     }
-    run_or_raise(py, move |_| {
+    run_or_raise(py, Watch::default(), move |_| {
         let page = ReportFile::create(&path, &WriteOptions::default().overwrite(overwrite))?;
         let mut kept = Collector::new(table.names());
         kept.add(&table.to_rows());
-        if let (Some((spectra, _)), Some(_)) = (&lent, &fitter) {
-            kept.attach_spectra(spectra.get());
+        if fitter.is_some() {
+            lent.iter().for_each(|(spectra, _)| kept.attach_spectra(spectra.get()));
         }
         page.write(&about, &kept, fitter.as_ref())
     })

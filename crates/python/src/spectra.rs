@@ -12,7 +12,7 @@ use pyo3::types::PyDict;
 
 use crate::arrays::{LentArray, give, give_texts, hold_all, lend_all};
 use crate::errors::exception;
-use crate::wait::run_or_raise;
+use crate::wait::{Watch, run_or_raise};
 
 /// Spectra that were read from files.
 #[pyclass(frozen, module = "popfit._popfit")]
@@ -26,7 +26,7 @@ impl FileSpectra {
     /// Reads all spectra of a file.
     #[staticmethod]
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<FileSpectra> {
-        run_or_raise(py, move |_| {
+        run_or_raise(py, Watch::default(), move |_| {
             let mut reader = open_reader_with(path, &Selection::default())?;
             let notes = reader.notes().to_vec();
             let count = usize::try_from(reader.len()).unwrap_or(usize::MAX);

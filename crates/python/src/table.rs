@@ -12,7 +12,7 @@ use pyo3::types::{PyCapsule, PyDict};
 
 use crate::arrays::{give, give_texts};
 use crate::errors::exception;
-use crate::wait::run_or_raise;
+use crate::wait::{Watch, run_or_raise};
 
 /// A column as Python has it: name, unit, meaning, and an array of numpy or a list of texts.
 pub type PythonColumn<'py> = (String, String, String, Bound<'py, PyAny>);
@@ -103,7 +103,7 @@ impl GivenMetadata {
 /// Reads a table: columns, messages and metadata.
 #[pyfunction]
 pub fn read_table(py: Python<'_>, path: PathBuf) -> PyResult<(Vec<PythonColumn<'_>>, Vec<String>, Bound<'_, PyDict>)> {
-    let (table, metadata) = run_or_raise(py, move |_| FitTable::read(path))?;
+    let (table, metadata) = run_or_raise(py, Watch::default(), move |_| FitTable::read(path))?;
     let messages = table.messages().to_vec();
     let metadata = give_metadata(py, &metadata, &table)?;
     Ok((give_columns(py, table)?, messages, metadata))
@@ -120,7 +120,7 @@ pub fn write_table(
 ) -> PyResult<()> {
     let table = metadata.table(py, columns)?;
     let options = WriteOptions::default().metadata(metadata.metadata()).overwrite(overwrite);
-    run_or_raise(py, move |_| table.write_with(path, options))
+    run_or_raise(py, Watch::default(), move |_| table.write_with(path, options))
 }
 
 /// Returns a table as a capsule of Arrow's C stream.

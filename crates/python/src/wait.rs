@@ -49,6 +49,13 @@ pub struct Watch {
     pub threads: Option<usize>,
 }
 
+impl Watch {
+    /// Returns what a run takes that has only a number of threads.
+    pub fn of_threads(threads: usize) -> Watch {
+        Watch { threads: Some(threads), ..Watch::default() }
+    }
+}
+
 /// A run's result, and the exception (of a signal, or of the function for progress) that ended it early.
 pub struct Outcome<T> {
     pub result: T,
@@ -115,8 +122,12 @@ pub fn run<T: Send>(
 ///
 /// # Errors
 /// Those of [`run`], and the exception that ended it.
-pub fn run_or_raise<T: Send>(py: Python<'_>, work: impl FnOnce(&Control) -> Result<T, Error> + Send) -> PyResult<T> {
-    let Outcome { result, stopped } = run(py, Watch::default(), work)?;
+pub fn run_or_raise<T: Send>(
+    py: Python<'_>,
+    watch: Watch,
+    work: impl FnOnce(&Control) -> Result<T, Error> + Send,
+) -> PyResult<T> {
+    let Outcome { result, stopped } = run(py, watch, work)?;
     stopped.map_or(Ok(result), Err)
 }
 

@@ -103,7 +103,7 @@ fn refuse_misspelt(model: &SpectralModel, spectra: &Spectra) -> Result<()> {
                 "it has no arm \"{name}\", but an arm \"{near}\" that the model does not use; rename one of them, or \
                  leave arm \"{name}\" out of the model"
             );
-            return Err(Error::mismatch(spectra.file.to_string(), message).naming("arms"));
+            return Err(Error::mismatch(spectra.name(), message).naming("arms"));
         }
     }
     Ok(())
@@ -118,7 +118,7 @@ fn none_matches(model: &SpectralModel, spectra: &Spectra) -> Error {
     };
     let name = model.arms.first().map_or("", |arm| &arm.name);
     let message = format!("no arrays for arm \"{name}\" ({name}_flux, ...); {there}");
-    Error::mismatch(spectra.file.to_string(), message).naming("arms")
+    Error::mismatch(spectra.name(), message).naming("arms")
 }
 
 /// Returns an arm's arrays as they are, or an error if the model asks for the file's resolution matrices and there are
@@ -127,7 +127,7 @@ fn with_resolution<'s>(arm: &ModelArm, data: &'s ArmSpectra<'s>, spectra: &Spect
     if arm.line_spread == LineSpread::File && data.resolution.is_none() {
         let name = if data.name.is_empty() { &arm.name } else { &data.name };
         let message = format!("arm \"{name}\": line_spread = \"file\", but its spectra carry no resolution matrix");
-        return Err(Error::mismatch(spectra.file.to_string(), message).naming("resolution"));
+        return Err(Error::mismatch(spectra.name(), message).naming("resolution"));
     }
     Ok(Cow::Borrowed(data))
 }

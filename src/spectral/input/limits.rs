@@ -86,9 +86,13 @@ impl<'s> Tables<'s> {
 /// Finds a column of numbers by its name; `None` without a name, and an error if there is no such column.
 fn find<'s>(spectra: &'s Spectra, name: &Option<String>) -> Result<Option<&'s Column>> {
     let Some(name) = name else { return Ok(None) };
-    let found = spectra.column(name).filter(|c| spectra.is_empty() || c.values.number(0).is_some());
-    let message = || format!("no column `{name}` of numbers, which the model asks for");
-    found.map(Some).ok_or_else(|| Error::mismatch(spectra.file.to_string(), message()).naming(name))
+    let found = spectra.column(name);
+    let message = match found {
+        Some(column) if spectra.is_empty() || column.values.number(0).is_some() => return Ok(found),
+        Some(_) => format!("the column `{name}`, which the model asks for, is not of numbers"),
+        None => format!("no column `{name}`, which the model asks for, of one number per spectrum"),
+    };
+    Err(Error::mismatch(spectra.name(), message).naming(name))
 }
 
 /// Returns whether a column's value in a row is NaN; false without a column.

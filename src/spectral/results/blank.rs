@@ -45,7 +45,7 @@ pub fn place_at_start(model: &SpectralModel, row: &mut FitRow, start: Option<&[f
 /// Returns the error, with file, row and id, with which a strict run ends at a spectrum that cannot be fitted.
 pub fn strict(row: &FitRow, fault: &Fault) -> Error {
     Error::BadSpectrum {
-        file: row.file.to_string(),
+        file: if row.file.is_empty() { "spectra".into() } else { row.file.to_string() },
         row: row.row,
         id: row.id.to_string(),
         cause: format!("{}: {}", fault.cause.name(), fault.detail),

@@ -135,7 +135,7 @@ fn with_samplings(
         }
     }
     let make = |key: &GridKey, spectra: &Spectra| {
-        Sampling::of_file(arm, &key.wavelength, &model.spectra.mask, key.diagonals, &spectra.file)
+        Sampling::of_file(arm, &key.wavelength, &model.spectra.mask, key.diagonals, spectra.name())
     };
     let made: Vec<Result<Sampling>> = keys.par_iter().zip(&sources).map(|(key, spectra)| make(key, spectra)).collect();
     for (key, sampling) in keys.into_iter().zip(made) {

@@ -61,7 +61,8 @@ fn what_is_said_without_an_adapter() {
     let folder = tempfile::tempdir().unwrap();
     let output = fit("/dev/null", "gpu", 1, &folder.path().join("out.parquet"));
     assert_eq!(output.status.code(), Some(2));
-    let expected = "popfit: no GPU to use: no adapter; there is no adapter at all. Is a Vulkan, Metal or DirectX 12 \
-                    driver installed? The device `cpu` needs none\n";
+    let expected = "popfit: no GPU to use: no adapter; there is no adapter at all. The device `cpu` needs none\n  \
+                    VK_DRIVER_FILES names /dev/null, which is no manifest of a driver, whose name ends in .json: correct \
+                    the variable or unset it\n";
     assert_eq!(popfit_testing::message(&output), expected);
 }
