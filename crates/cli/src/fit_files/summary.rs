@@ -37,8 +37,7 @@ pub struct StatusCount {
 impl FitFilesSummary {
     /// Returns the number of rows whose fit converged.
     pub fn converged(&self) -> u64 {
-        let is_success = |code| Status::from_code(code).is_some_and(Status::is_success);
-        self.statuses.iter().filter(|status| is_success(status.code)).map(|status| status.count).sum()
+        StatusCount::converged(&self.statuses)
     }
 
     /// Returns how many rows ended with each status, as text.
@@ -48,10 +47,23 @@ impl FitFilesSummary {
 }
 
 impl StatusCount {
-    /// Returns counts as text, such as `120 ftol, 3 stalled`.
+    /// Returns whether the fits of this status converged.
+    fn is_success(&self) -> bool {
+        Status::from_code(self.code).is_some_and(Status::is_success)
+    }
+
+    /// Returns the number of rows whose fit converged.
+    fn converged(counts: &[StatusCount]) -> u64 {
+        counts.iter().filter(|status| status.is_success()).map(|status| status.count).sum()
+    }
+
+    /// Returns counts as text, such as `120 converged, 3 stalled`.
     pub(crate) fn in_words(counts: &[StatusCount]) -> String {
-        let words: Vec<String> = counts.iter().map(|status| format!("{} {}", status.count, status.text)).collect();
-        words.join(", ")
+        let converged = Some(StatusCount::converged(counts)).filter(|count| *count > 0);
+        let converged = converged.map(|count| format!("{count} converged"));
+        let others = counts.iter().filter(|status| !status.is_success());
+        let others = others.map(|status| format!("{} {}", status.count, status.text));
+        converged.into_iter().chain(others).collect::<Vec<_>>().join(", ")
     }
 }
 
