@@ -7,10 +7,29 @@ from typing import Any, TypeAlias, final
 import numpy as np
 import numpy.typing as npt
 
+__all__ = [
+    "Emulator",
+    "FileSpectra",
+    "Model",
+    "VERSION",
+    "after_fork",
+    "arrow_stream",
+    "close_devices",
+    "demo_files",
+    "devices",
+    "fit",
+    "fit_files",
+    "read_table",
+    "run_command",
+    "toml_of_json",
+    "write_report",
+    "write_table",
+]
+
 VERSION: str
 
 #: Name, unit, meaning, and an array or a list of texts.
-Column: TypeAlias = tuple[str, str, str, Any]
+_Column: TypeAlias = tuple[str, str, str, Any]
 _Path: TypeAlias = str | os.PathLike[str]
 _Label: TypeAlias = tuple[str, str, tuple[float, float], tuple[float, float], bool]
 
@@ -89,10 +108,10 @@ def fit_files(
     settings: Mapping[str, Any],
     watch: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[tuple[str, str]], BaseException | None]: ...
-def read_table(path: _Path) -> tuple[list[Column], list[str], dict[str, Any]]: ...
-def write_table(columns: Sequence[Column], metadata: Mapping[str, Any], path: _Path, overwrite: bool) -> None: ...
+def read_table(path: _Path) -> tuple[list[_Column], list[str], dict[str, Any]]: ...
+def write_table(columns: Sequence[_Column], metadata: Mapping[str, Any], path: _Path, overwrite: bool) -> None: ...
 def write_report(
-    columns: Sequence[Column],
+    columns: Sequence[_Column],
     metadata: Mapping[str, Any],
     path: _Path,
     overwrite: bool,
@@ -100,7 +119,7 @@ def write_report(
     sources: Sequence[Any],
     seconds: float | None,
 ) -> None: ...
-def arrow_stream(columns: Sequence[Column], metadata: Mapping[str, Any]) -> object: ...
+def arrow_stream(columns: Sequence[_Column], metadata: Mapping[str, Any]) -> object: ...
 def toml_of_json(json: str) -> str: ...
 def demo_files() -> dict[str, bytes]: ...
 def devices() -> tuple[list[dict[str, Any]], str | None, str, list[str]]: ...

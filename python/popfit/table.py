@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from html import escape
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from popfit.spectra import Path, Spectra, as_spectra
 
 if TYPE_CHECKING:
     from popfit.model import SpectralModel
+
+#: A column as Rust has it: name, unit, meaning, and an array or a list of texts.
+Column: TypeAlias = tuple[str, str, str, Any]
 
 #: Codes of the statuses of fits that converged.
 CONVERGED_CODES = (1, 2, 3, 4)
@@ -55,7 +58,7 @@ class FitTable:
         raise TypeError("popfit.fit and FitTable.read make tables")
 
     @classmethod
-    def _of(cls, columns: list[_popfit.Column], messages: list[str], metadata: dict[str, Any]) -> FitTable:
+    def _of(cls, columns: list[Column], messages: list[str], metadata: dict[str, Any]) -> FitTable:
         table = cls.__new__(cls)
         table._columns, table._units, table._meanings = {}, {}, {}
         for name, unit, meaning, values in columns:
@@ -315,7 +318,7 @@ class FitTable:
         reduced = self._columns["chi2"][row] / max(self._columns["dof"][row], 1)
         return f"{self._columns['id'][row]}: {values}; χ²/dof {reduced:.2f}"
 
-    def _rust_columns(self) -> list[_popfit.Column]:
+    def _rust_columns(self) -> list[Column]:
         """Return the columns for Rust."""
         return [
             (
@@ -369,7 +372,7 @@ class FitTable:
 
 
 def _table_of(
-    columns: list[_popfit.Column],
+    columns: list[Column],
     messages: list[str],
     metadata: dict[str, Any],
     flags: list[str],
