@@ -376,8 +376,9 @@ def _as_rows(rows: Any, length: int) -> slice | npt.NDArray[np.intp]:
             f"rows of spectra are taken by an index, a slice, indices or a mask, not by {type(rows).__name__} of "
             f"{chosen.dtype} with the shape {chosen.shape}"
         )
-    if len(chosen) and (np.diff(chosen) == 1).all():
-        return slice(int(chosen[0]), int(chosen[-1]) + 1)
+    if (np.diff(chosen) == 1).all():
+        begin = int(chosen[0]) if len(chosen) else 0
+        return slice(begin, begin + len(chosen))
     return chosen
 
 
