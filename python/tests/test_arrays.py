@@ -141,16 +141,20 @@ def test_large_conversions_are_warned_of() -> None:
         lendable("flux", np.zeros((2, 13_000_000), dtype="<f4"))
 
 
-def test_large_conversions_are_warned_of_at_the_callers_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_conversions_are_warned_of_at_the_callers_line(
+    demo_model: popfit.SpectralModel, demo_arrays: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("popfit._arrays.LARGE_CONVERSION_BYTES", 10)
-    grid, flux = np.arange(1.0, 4.0), np.ones((2, 3), ">f4")
-    for make in (
-        lambda: popfit.Spectra.from_arrays(grid, flux, np.ones((2, 3))),
-        lambda: popfit.Spectra.from_arms({"b": {"wavelength": grid, "flux": flux, "ivar": np.ones((2, 3))}}),
-        lambda: popfit.spectra.as_spectra({"wavelength": grid, "flux": flux, "ivar": np.ones((2, 3))}),
+    arrays = small(demo_arrays)
+    arrays["flux"] = arrays["flux"].astype(">f4")
+    for call in (
+        lambda: popfit.fit(demo_model, arrays, device="cpu"),
+        lambda: demo_model.guess(arrays),
+        lambda: popfit.Spectra.from_arrays(**arrays),
+        lambda: lendable("flux", arrays["flux"]),
     ):
         with pytest.warns(popfit.PopfitWarning, match="flux: >f4 is copied") as caught:
-            make()
+            call()
         assert [warning.filename for warning in caught] == [__file__]
 
 
