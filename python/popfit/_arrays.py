@@ -136,8 +136,8 @@ def without_unit(values: object, unit: str | None = None) -> object:
 def named_arrays(values: Mapping[str, object]) -> dict[str, Lendable]:
     """Return the arrays of a mapping of names, ready to be lent.
 
-    Masked values of flux, ivar and sigma join the array ``mask``; those of columns become NaN. Wavelengths are
-    converted to Å, sigma and ivar to the unit of the arm's flux. ``ids`` is another name of ``id``.
+    Masked values of flux, ivar and sigma join the array ``mask``; those of columns become NaN, or empty texts.
+    Wavelengths are converted to Å, sigma and ivar to the unit of the arm's flux. ``ids`` is another name of ``id``.
 
     Raises
     ------
@@ -199,6 +199,10 @@ def _converted(name: str, part: str, given: Mapping[str, _Given]) -> object:
     if unit is None or part in ("flux", "mask", "resolution", "medium", "id"):
         return numbers
     if part == "wavelength":
+        if _is_unrecognized(unit):
+            raise InputError(
+                f"{name} has the unit {unit}, which astropy does not know; give plain numbers in Å", argument=name
+            )
         return _convert(np.asarray(numbers), unit, "Angstrom")
     if part in ("ivar", "sigma"):
         return _convert_weights(name, numbers, unit, given[sibling(name, "flux")].unit)
@@ -210,7 +214,7 @@ def _convert_weights(name: str, numbers: object, unit: Any, flux_unit: Any) -> o
     """Return sigma in the unit of the flux, or ivar in its power -2."""
     from astropy import units  # type: ignore[import-untyped,unused-ignore]
 
-    if isinstance(flux_unit, units.UnrecognizedUnit) or isinstance(unit, units.UnrecognizedUnit):
+    if _is_unrecognized(flux_unit) or _is_unrecognized(unit):
         if stem(name) == "sigma" and unit == flux_unit:
             return numbers
         raise InputError(
@@ -225,6 +229,11 @@ def _convert_weights(name: str, numbers: object, unit: Any, flux_unit: Any) -> o
             )
         flux_unit = units.dimensionless_unscaled
     return _convert(np.asarray(numbers), unit, flux_unit if stem(name) == "sigma" else flux_unit**-2)
+
+
+def _is_unrecognized(unit: Any) -> bool:
+    """Return true for a unit that astropy has read and does not know."""
+    return type(unit).__name__ == "UnrecognizedUnit"
 
 
 def _check_column_unit(name: str, unit: Any) -> None:

@@ -110,9 +110,10 @@ def _block_of_specutils(one: Any, kind: str) -> _Block:
     wavelength = np.asarray(axis, dtype=np.float64)
     plain, hidden = split_mask(one.flux)
     flux = np.asarray(without_unit(plain))
-    if flux.ndim > 2 or flux.shape[-1] != wavelength.shape[-1]:
+    spectral = getattr(one, "spectral_axis_index", flux.ndim - 1)
+    if flux.ndim > 2 or spectral not in (flux.ndim - 1, None):
         raise InputError(
-            f"flux has the shape {flux.shape}, the spectral axis {wavelength.shape}; reshape it to (n, pixels)",
+            f"flux has the shape {flux.shape}, with wavelengths along axis {spectral}; reshape it to (n, pixels)",
             argument="flux",
         )
     flux = np.atleast_2d(flux)

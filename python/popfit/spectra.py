@@ -96,7 +96,8 @@ class Spectra:
         flux : array_like, (n, pixels) or (pixels,)
             Flux in any unit; of one spectrum, (pixels,).
         ivar, sigma : array_like, as flux
-            Inverse variance, or standard error, of the flux. One of the two must be given.
+            Inverse variance, or standard error, of the flux. One of the two must be given. Quantities of astropy are
+            converted to the unit of the flux; plain numbers are in it.
         mask : array_like, as flux, optional
             True, or an integer that is not 0, where a pixel is bad. The mask of a masked array is added to it.
         resolution : array_like, (n, diagonals, pixels), optional
@@ -106,12 +107,15 @@ class Spectra:
         medium : {"vacuum", "air"}
             Medium of the wavelengths.
         columns : mapping of str to array_like, (n,), optional
-            Columns that the model asks for, such as starts and priors of a label.
+            Columns that the model asks for, such as starts and priors of a label, in the model's units. Masked values
+            become NaN, which means that the spectrum has none.
 
         Raises
         ------
         InputError
-            If an array has a wrong shape or type. What only a fit can see is an error there.
+            If an array has a wrong shape, type or unit. What only a fit can see is an error there.
+        astropy.units.UnitConversionError
+            If wavelengths or errors cannot be converted.
         """
         arrays = {
             "wavelength": wavelength,
@@ -226,14 +230,17 @@ class Spectra:
 def as_spectra(spectra: object) -> Spectra:
     """Return spectra of what users have them in.
 
-    That is a `Spectra`; a mapping of arrays named as in NPZ files (a dict, an open NPZ file, a table of astropy);
-    specutils' ``Spectrum``, ``SpectrumCollection`` or ``SpectrumList``; astropy's ``NDData``-like objects with a
-    spectral axis; rvspecfit's ``SpecData``, a list of those of one star, or a list of such lists.
+    That is a `Spectra`; the path of a file; a mapping of arrays named as in NPZ files (a dict, an open NPZ file, a
+    table of astropy, whose ``meta`` may hold wavelength and medium), with ``ids`` for ``id`` if wanted; specutils'
+    ``Spectrum``, ``SpectrumCollection`` or ``SpectrumList``; astropy's ``NDData``-like objects with a spectral axis;
+    rvspecfit's ``SpecData``, a list of those of one star, or a list of such lists.
 
     Raises
     ------
     TypeError
         If it is none of these.
+    InputError
+        If it is one of these with something wrong, or an empty list.
     """
     if isinstance(spectra, Spectra):
         return spectra

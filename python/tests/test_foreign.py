@@ -145,6 +145,28 @@ def test_cubes_of_specutils_are_refused() -> None:
     cube = spectrum_of(nddata.StdDevUncertainty(np.ones((2, 4, 3))))
     with pytest.raises(popfit.InputError, match=r"flux has the shape \(2, 4, 3\).*reshape it to \(n, pixels\)"):
         source(cube)
+    units, specutils = required("astropy.units"), required("specutils")
+    turned = specutils.Spectrum(
+        flux=np.ones((3, 3)) * units.Jy,
+        spectral_axis=np.arange(1, 4) * units.AA,
+        spectral_axis_index=0,
+        uncertainty=nddata.StdDevUncertainty(np.ones((3, 3))),
+    )
+    with pytest.raises(popfit.InputError, match=r"wavelengths along axis 0; reshape it to \(n, pixels\)"):
+        source(turned)
+
+
+def test_collections_of_specutils_have_grids_of_their_own() -> None:
+    units, nddata, specutils = required("astropy.units"), required("astropy.nddata"), required("specutils")
+    grids = np.array([[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]])
+    collection = specutils.SpectrumCollection(
+        flux=np.ones((2, 3)) * units.Jy,
+        spectral_axis=grids / 10.0 * units.nm,
+        uncertainty=nddata.StdDevUncertainty(np.full((2, 3), 0.5)),
+    )
+    found = source(collection)
+    np.testing.assert_allclose(found["wavelength"], grids, rtol=1e-12)
+    assert found["sigma"].tolist() == [[0.5] * 3] * 2
 
 
 def test_spec_data_of_several_lengths_are_padded_with_masked_pixels() -> None:

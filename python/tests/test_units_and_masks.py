@@ -66,6 +66,8 @@ def test_errors_in_units_that_the_flux_does_not_have_are_refused(plain: dict[str
     column = required("astropy.table").Column
     with pytest.raises(popfit.InputError, match=r"sigma has the unit blah, flux Jy.* give plain numbers"):
         source(plain | {"flux": plain["flux"] * units.Jy, "sigma": column(plain["sigma"], unit=unknown)})
+    with pytest.raises(popfit.InputError, match="wavelength has the unit blah, which astropy does not know"):
+        source(plain | {"wavelength": column(plain["wavelength"], unit=unknown)})
     # errors without a unit are in that of the flux
     assert source(plain | {"flux": plain["flux"] * units.Jy})["sigma"] is plain["sigma"]
 
