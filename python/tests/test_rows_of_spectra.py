@@ -81,3 +81,12 @@ def test_rows_of_files_are_taken_where_they_follow_each_other() -> None:
     assert len(spectra[[]]) == 0
     with pytest.raises(TypeError, match=r"spectra\[3:4\]"):
         spectra[[1, 3]]
+
+
+def test_shared_wavelengths_stay_whole_where_there_are_as_many_spectra_as_pixels() -> None:
+    grid, ones = np.array([1.0, 2.0, 3.0]), np.ones((3, 3))
+    spectra = popfit.Spectra.from_arms({"b": {"wavelength": grid, "flux": ones, "ivar": ones, "medium": "air"}})
+    assert spectra[1:]._source["b_wavelength"].tolist() == [1.0, 2.0, 3.0]  # type: ignore[index,union-attr]
+    own = popfit.Spectra.from_arrays(np.tile(grid, (3, 1)), ones, ones)
+    assert own[1:]._source["wavelength"].shape == (2, 3)  # type: ignore[index,union-attr]
+    assert spectra[[2, 0]]._source["b_medium"] == ((), ["air"])  # type: ignore[index]
