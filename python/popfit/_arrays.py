@@ -204,8 +204,9 @@ def _converted(name: str, part: str, given: Mapping[str, _Given]) -> object:
                 f"{name} has the unit {unit}, which astropy does not know; give plain numbers in Å", argument=name
             )
         return _convert(np.asarray(numbers), unit, "Angstrom")
-    if part in ("ivar", "sigma"):
-        return _convert_weights(name, numbers, unit, given[sibling(name, "flux")].unit)
+    flux = given.get(sibling(name, "flux"))
+    if part in ("ivar", "sigma") and flux is not None:
+        return _convert_weights(name, numbers, unit, flux.unit)
     _check_column_unit(name, unit)
     return numbers
 

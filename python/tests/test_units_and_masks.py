@@ -68,6 +68,9 @@ def test_errors_in_units_that_the_flux_does_not_have_are_refused(plain: dict[str
         source(plain | {"flux": plain["flux"] * units.Jy, "sigma": column(plain["sigma"], unit=unknown)})
     with pytest.raises(popfit.InputError, match="wavelength has the unit blah, which astropy does not know"):
         source(plain | {"wavelength": column(plain["wavelength"], unit=unknown)})
+    alone = {"wavelength": plain["wavelength"], "sigma": plain["sigma"] * units.Jy}
+    with pytest.raises(popfit.InputError, match="no array flux"):
+        source(alone)
     # errors without a unit are in that of the flux
     assert source(plain | {"flux": plain["flux"] * units.Jy})["sigma"] is plain["sigma"]
 
