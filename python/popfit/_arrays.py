@@ -6,19 +6,29 @@ float64, to 64-bit integers, or to text.
 
 from __future__ import annotations
 
+import logging
 import math
+import sys
 import warnings
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from collections.abc import Container, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from popfit._errors import InputError, PopfitWarning
 
+_logger = logging.getLogger("popfit")
+
 Array: TypeAlias = npt.NDArray[Any]
 #: An array that Rust can be lent, or shape and elements of an array of texts.
 Lendable: TypeAlias = "Array | tuple[tuple[int, ...], list[str]]"
+
+#: Arrays of an arm with one value for each pixel of each spectrum.
+PIXEL_ARRAYS = ("flux", "ivar", "sigma", "mask")
+
+#: All arrays of an arm; in a population of several arms the name of the arm and an underscore precede them.
+ARM_ARRAYS = ("wavelength", *PIXEL_ARRAYS, "resolution", "medium")
 
 #: Bytes above which a conversion is warned of.
 LARGE_CONVERSION_BYTES = 100_000_000
@@ -55,12 +65,38 @@ def lendable(name: str, values: object) -> Lendable:
     if array.size * wanted.itemsize > LARGE_CONVERSION_BYTES:
         megabytes = math.ceil(array.size * wanted.itemsize / 1e6)
         reason = f"{array.dtype.str}" if array.dtype != wanted else "an array that is not in C order"
-        warnings.warn(
-            f"{name}: {reason} is copied, {megabytes} MB; native float32 or float64 in C order is not",
-            PopfitWarning,
-            stacklevel=4,
-        )
+        warn_caller(f"{name}: {reason} is copied, {megabytes} MB; native float32 or float64 in C order is not")
     return np.require(array, dtype=wanted, requirements=["C", "ALIGNED"])
+
+
+def warn_caller(message: str) -> None:
+    """Warn at the line outside of this package that called it."""
+    level = 1
+    frame = sys._getframe()
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "popfit":
+        frame = frame.f_back
+        level += 1
+    warnings.warn(message, PopfitWarning, stacklevel=level)
+
+
+def stem(name: str) -> str:
+    """Return the last part of a name, which says what an array of an arm holds: ``flux`` of ``b_flux``."""
+    return name.rsplit("_", 1)[-1]
+
+
+def sibling(name: str, part: str) -> str:
+    """Return the name of another array of the same arm: ``b_mask`` of ``b_flux``."""
+    return name[: len(name) - len(stem(name))] + part
+
+
+def part_of_arm(name: str, names: Container[str]) -> str:
+    """Return what an array holds, one of `ARM_ARRAYS`; the whole name if it is no array of an arm.
+
+    A name with an underscore is one of an arm if the arm has a flux among `names`: ``central_wavelength`` is a column
+    unless there is a ``central_flux``.
+    """
+    part = stem(name)
+    return part if part in ARM_ARRAYS and sibling(name, "flux") in names else name
 
 
 def split_mask(values: object) -> tuple[object, Array | None]:
@@ -75,53 +111,168 @@ def split_mask(values: object) -> tuple[object, Array | None]:
     return values, None
 
 
+def unit_of(values: object) -> Any:
+    """Return the unit of a quantity or a column of astropy, or None without one."""
+    kind = type(values)
+    is_of_astropy = hasattr(kind, "to_value") or hasattr(kind, "quantity")
+    return getattr(values, "unit", None) if is_of_astropy else None
+
+
 def without_unit(values: object, unit: str | None = None) -> object:
-    """Return the numbers of a quantity of astropy, converted to `unit` if one is given; other values as they are.
+    """Return the numbers of a quantity or column of astropy, in `unit` if one is given; other values as they are.
 
     Raises
     ------
     astropy.units.UnitConversionError
-        If the quantity cannot be converted.
+        If the values cannot be converted.
     """
-    to_value = getattr(values, "to_value", None)
-    if to_value is None or not hasattr(values, "unit"):
+    own = unit_of(values)
+    if own is None:
         return values
-    if unit is None:
-        return to_value()
-    if unit == "Angstrom":
-        from astropy import units  # type: ignore[import-untyped,unused-ignore]
-
-        return to_value(unit, equivalencies=units.spectral())
-    return to_value(unit)
+    numbers = np.asarray(values)
+    return numbers if unit is None else _convert(numbers, own, unit)
 
 
 def named_arrays(values: Mapping[str, object]) -> dict[str, Lendable]:
-    """Return the arrays of a mapping of names, ready to be lent; a masked array's mask joins the array ``mask``.
+    """Return the arrays of a mapping of names, ready to be lent.
+
+    Masked values of flux, ivar and sigma join the array ``mask``; those of columns become NaN, or empty texts.
+    Wavelengths are converted to Å, sigma and ivar to the unit of the arm's flux. ``ids`` is another name of ``id``.
 
     Raises
     ------
     InputError
-        If an array has no numbers, truth values or texts as elements.
+        If an array has no numbers, truth values or texts as elements, masked values that cannot be left out, or a unit
+        that popfit cannot take into account.
+    astropy.units.UnitConversionError
+        If a wavelength, sigma or ivar cannot be converted.
     """
+    given = {name: _split(array) for name, array in _with_id(values).items()}
     arrays: dict[str, Lendable] = {}
     masks: dict[str, Array] = {}
-    for name in values:
-        element = values[name]
-        if element is None:
-            continue
-        element, mask = split_mask(element)
-        stem = name.rsplit("_", 1)[-1]
-        if mask is not None and mask.any() and stem in ("flux", "ivar", "sigma", "error"):
-            key = name[: len(name) - len(stem)] + "mask"
-            masks[key] = mask | masks[key] if key in masks else mask
-        element = without_unit(element, "Angstrom" if stem == "wavelength" else None)
-        if stem == "mask":
-            element = _bits(np.asarray(element))
-        arrays[name] = lendable(name, element)
+    for name, array in given.items():
+        part = part_of_arm(name, given)
+        numbers = _converted(name, part, given)
+        if array.mask is not None and array.mask.any():
+            if part in ("flux", "ivar", "sigma"):
+                key = sibling(name, "mask")
+                masks[key] = array.mask | masks[key] if key in masks else array.mask
+            else:
+                numbers = _filled(name, part, numbers, array.mask)
+        if part == "mask":
+            numbers = _bits(np.asarray(numbers))
+        arrays[name] = lendable(name, numbers)
     for key, mask in masks.items():
-        given = arrays.get(key)
-        arrays[key] = mask if given is None else _join_masks(key, given, mask)
+        joined = arrays.get(key)
+        arrays[key] = mask if joined is None else _join_masks(key, joined, mask)
     return arrays
+
+
+class _Given(NamedTuple):
+    """An array of the user: its numbers, the mask of a masked array, and astropy's unit."""
+
+    numbers: object
+    mask: Array | None
+    unit: Any
+
+
+def _split(values: object) -> _Given:
+    """Return the numbers, mask and unit of an array of the user."""
+    plain, mask = split_mask(values)
+    unit = unit_of(values)
+    return _Given(without_unit(plain), mask, unit_of(plain) if unit is None else unit)
+
+
+def _with_id(values: Mapping[str, object]) -> dict[str, object]:
+    """Return the values that are there, with ``id`` for ``ids``."""
+    given = {name: value for name in values if (value := values[name]) is not None}
+    if "ids" in given:
+        if "id" in given:
+            raise InputError("id and ids are two names of the same array; leave one of them out", argument="ids")
+        given["id"] = given.pop("ids")
+    return given
+
+
+def _converted(name: str, part: str, given: Mapping[str, _Given]) -> object:
+    """Return the numbers of an array in the unit that popfit takes them in."""
+    numbers, _, unit = given[name]
+    if unit is None or part in ("flux", "mask", "resolution", "medium", "id"):
+        return numbers
+    if part == "wavelength":
+        if _is_unrecognized(unit):
+            raise InputError(
+                f"{name} has the unit {unit}, which astropy does not know; give plain numbers in Å", argument=name
+            )
+        return _convert(np.asarray(numbers), unit, "Angstrom")
+    flux = given.get(sibling(name, "flux"))
+    if part in ("ivar", "sigma") and flux is not None:
+        return _convert_weights(name, numbers, unit, flux.unit)
+    _check_column_unit(name, unit)
+    return numbers
+
+
+def _convert_weights(name: str, numbers: object, unit: Any, flux_unit: Any) -> object:
+    """Return sigma in the unit of the flux, or ivar in its power -2."""
+    from astropy import units  # type: ignore[import-untyped,unused-ignore]
+
+    if _is_unrecognized(flux_unit) or _is_unrecognized(unit):
+        if stem(name) == "sigma" and unit == flux_unit:
+            return numbers
+        raise InputError(
+            f"{name} has the unit {unit}, flux {flux_unit}, which astropy cannot convert; give plain numbers",
+            argument=name,
+        )
+    if flux_unit is None:
+        if not unit.is_equivalent(units.dimensionless_unscaled):
+            raise InputError(
+                f"{name} has the unit {unit}, but flux has none; give flux its unit, or {name} plain numbers",
+                argument=name,
+            )
+        flux_unit = units.dimensionless_unscaled
+    return _convert(np.asarray(numbers), unit, flux_unit if stem(name) == "sigma" else flux_unit**-2)
+
+
+def _is_unrecognized(unit: Any) -> bool:
+    """Return true for a unit that astropy has read and does not know."""
+    return type(unit).__name__ == "UnrecognizedUnit"
+
+
+def _check_column_unit(name: str, unit: Any) -> None:
+    """Refuse a column in another unit than those of models' parameters: K, km/s, dex or none.
+
+    A unit that converts to none of these, such as degrees of coordinates, is noted and passes: which columns the model
+    asks for, and in which unit, is not known here.
+    """
+    from astropy import units
+
+    usual = (units.K, units.km / units.s, units.dimensionless_unscaled)
+    if unit in usual or units.dex in (unit, getattr(unit, "function_unit", None)):
+        return
+    if any(unit.is_equivalent(one) for one in usual):
+        raise InputError(f"{name} has the unit {unit}; give plain numbers in the model's unit", argument=name)
+    _logger.info("%s has the unit %s; its numbers are taken to be in the model's unit", name, unit)
+
+
+def _convert(numbers: Array, unit: Any, wanted: Any) -> Array:
+    """Return numbers in another unit; the array itself if the unit is the same."""
+    from astropy import units
+
+    wanted = units.Unit(wanted)
+    equivalencies = units.spectral() if wanted == units.AA else []
+    return numbers if unit == wanted else np.asarray(unit.to(wanted, numbers, equivalencies=equivalencies))
+
+
+def _filled(name: str, part: str, numbers: object, mask: Array) -> object:
+    """Return the values of a column with NaN, or an empty text, where they are masked."""
+    if part in ARM_ARRAYS or part == "id":
+        advice = "mask the flux instead" if part in ARM_ARRAYS else "each spectrum needs one"
+        raise InputError(f"{name}: {int(mask.sum())} values are masked; {advice}", argument=name)
+    array = _as_array(name, numbers)
+    if array.dtype.kind in "SU":
+        return np.where(mask, array.dtype.type(), array)
+    if array.dtype.kind not in "biuf":
+        return array
+    return np.where(mask, np.nan, array)
 
 
 def _bits(mask: Array) -> Array:

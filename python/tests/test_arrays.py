@@ -141,6 +141,44 @@ def test_large_conversions_are_warned_of() -> None:
         lendable("flux", np.zeros((2, 13_000_000), dtype="<f4"))
 
 
+def test_large_conversions_are_warned_of_at_the_callers_line(
+    demo_model: popfit.SpectralModel, demo_arrays: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("popfit._arrays.LARGE_CONVERSION_BYTES", 10)
+    arrays = small(demo_arrays)
+    arrays["flux"] = arrays["flux"].astype(">f4")
+    for call in (
+        lambda: popfit.fit(demo_model, arrays, device="cpu"),
+        lambda: demo_model.guess(arrays),
+        lambda: popfit.Spectra.from_arrays(**arrays),
+        lambda: lendable("flux", arrays["flux"]),
+    ):
+        with pytest.warns(popfit.PopfitWarning, match="flux: >f4 is copied") as caught:
+            call()
+        assert [warning.filename for warning in caught] == [__file__]
+
+
+@pytest.mark.parametrize("medium", ["air", "Air", " AIR "])
+def test_conversions_of_wavelengths_that_were_asked_for_are_not_warned_of(
+    demo_model: popfit.SpectralModel, demo_arrays: dict[str, Any], medium: str
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        popfit.fit(demo_model, small(demo_arrays) | {"medium": medium}, device="cpu")
+
+
+def test_ids_are_another_name_of_id(demo_arrays: dict[str, Any]) -> None:
+    arrays = small(demo_arrays)
+    assert popfit.spectra.as_spectra(arrays | {"ids": [7, 8, 9]}).ids.tolist() == [7, 8, 9]
+    with pytest.raises(popfit.InputError, match="id and ids"):
+        popfit.spectra.as_spectra(arrays | {"ids": [7, 8, 9], "id": [1, 2, 3]})
+
+
+def test_spectra_of_three_dimensions_are_refused(demo_arrays: dict[str, Any]) -> None:
+    with pytest.raises(popfit.InputError, match=r"flux has the shape \(2, 3, 4\); reshape it to \(n, pixels\)"):
+        popfit.Spectra.from_arrays(np.arange(1.0, 5.0), np.ones((2, 3, 4)), np.ones((2, 3, 4)))
+
+
 def test_one_spectrum_is_a_population_of_one(demo_model: popfit.SpectralModel, demo_arrays: dict[str, Any]) -> None:
     one = popfit.Spectra.from_arrays(demo_arrays["wavelength"], demo_arrays["flux"][0], demo_arrays["ivar"][0], ids=7)
     assert len(one) == 1
@@ -164,53 +202,9 @@ def test_spectra_of_astropy_give_the_same_rows(demo_model: popfit.SpectralModel,
         popfit.fit(demo_model, quantities | {"wavelength": plain["wavelength"] * units.K}, device="cpu")
     table = table_class({"flux": plain["flux"], "ivar": plain["ivar"]}, meta={"wavelength": plain["wavelength"]})
     assert_same_rows(popfit.fit(demo_model, table, device="cpu"), reference)
-
-
-@pytest.mark.parametrize("kind", ["ivar", "std"])
-def test_spectra_of_specutils_give_the_same_rows(
-    demo_model: popfit.SpectralModel, demo_arrays: dict[str, Any], kind: str
-) -> None:
-    units, nddata, specutils = required("astropy.units"), required("astropy.nddata"), required("specutils")
-    plain = small(demo_arrays)
-    bad = plain["ivar"] == 0.0
-    sigma = 1.0 / np.sqrt(np.where(bad, 1.0, plain["ivar"]))
-    weights = {"ivar": plain["ivar"]} if kind == "ivar" else {"sigma": sigma, "mask": bad}
-    reference = popfit.fit(
-        demo_model, {"wavelength": plain["wavelength"], "flux": plain["flux"], **weights}, device="cpu"
-    )
-
-    def spectrum(rows: Any, pixels: slice = slice(None)) -> Any:
-        error = (
-            nddata.InverseVariance(plain["ivar"][rows, pixels])
-            if kind == "ivar"
-            else nddata.StdDevUncertainty(sigma[rows, pixels])
-        )
-        return specutils.Spectrum(
-            flux=plain["flux"][rows, pixels] * units.Jy,
-            spectral_axis=plain["wavelength"][pixels] * units.AA,
-            uncertainty=error,
-            mask=bad[rows, pixels],
-        )
-
-    together = popfit.fit(demo_model, spectrum(slice(None)), device="cpu")
-    assert_same_rows(together, reference)
-    listed = specutils.SpectrumList([spectrum(0), spectrum(1), spectrum(2)])
-    assert_same_rows(popfit.fit(demo_model, listed, device="cpu"), reference)
-    # a shorter spectrum is padded, and its padding does not count
-    mixed = popfit.fit(demo_model, [spectrum(0), spectrum(1, slice(0, 3000))], device="cpu")
-    short = {
-        name: a[:3000] if a.ndim == 1 else a[1:2, :3000]
-        for name, a in {"wavelength": plain["wavelength"], "flux": plain["flux"], **weights}.items()
-    }
-    assert_same_rows(mixed[:1], reference[:1])
-    alone = popfit.fit(demo_model, short, device="cpu")
-    assert mixed["dof"][1] == alone["dof"][0]
-    for name in mixed.parameters:
-        assert abs(mixed[name][1] - alone[name][0]) < 0.02 * alone[f"{name}_err"][0], name
-    with pytest.raises(popfit.InputError, match="no uncertainty"):
-        popfit.fit(
-            demo_model, specutils.Spectrum(flux=np.ones(9) * units.Jy, spectral_axis=np.arange(1, 10) * units.AA)
-        )
+    table.meta["Medium"] = "air"
+    with pytest.raises(popfit.InputError, match="did you mean 'medium'"):
+        popfit.fit(demo_model, table, device="cpu")
 
 
 def test_threads_of_the_environment_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
