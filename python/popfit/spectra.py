@@ -128,7 +128,7 @@ class Spectra:
             "medium": medium,
             **_checked_columns(columns),
         }
-        return cls._of_arrays(_of_one_spectrum(named_arrays(arrays)))
+        return cls._of_arrays(_checked_arrays(named_arrays(arrays)))
 
     @classmethod
     def from_arms(
@@ -154,7 +154,7 @@ class Spectra:
                     known = ", ".join(ARM_ARRAYS)
                     raise InputError(f"arm {arm}: unknown array {name!r} (known: {known})", argument=name)
                 arrays[f"{arm}_{name}"] = value
-        return cls._of_arrays(_of_one_spectrum(named_arrays(arrays)))
+        return cls._of_arrays(_checked_arrays(named_arrays(arrays)))
 
     def __len__(self) -> int:
         """Return the number of spectra."""
@@ -194,6 +194,18 @@ class Spectra:
             if not isinstance(array, tuple) and (name == "flux" or name.endswith("_flux")):
                 arms[name[: -len("flux")].removesuffix("_")] = array.shape[-1]
         return arms
+
+    @property
+    def _first_row(self) -> int:
+        """The row that tables give the first spectrum: that in its file, or 0."""
+        return 0 if self._recipe is None else self._recipe[1]
+
+    @property
+    def _resolutions(self) -> dict[str, bool]:
+        """For each arm of arrays, True if it has resolution matrices."""
+        if not isinstance(self._source, dict):
+            return {}
+        return {arm: f"{arm}_resolution".removeprefix("_") in self._source for arm in self.arms}
 
     @property
     def _in_air(self) -> bool:
@@ -249,7 +261,7 @@ def as_spectra(spectra: object) -> Spectra:
     if hasattr(spectra, "colnames"):
         spectra = _columns_of_table(spectra)
     if isinstance(spectra, Mapping):
-        return Spectra._of_arrays(_of_one_spectrum(named_arrays(spectra)))
+        return Spectra._of_arrays(_checked_arrays(named_arrays(spectra)))
     if is_specutils(spectra):
         return Spectra._of_arrays(arrays_of_specutils([spectra]))
     if is_spec_data(spectra):
@@ -325,6 +337,19 @@ def _checked_columns(columns: Mapping[str, npt.ArrayLike] | None) -> dict[str, n
         if name in ("id", "ids") or stem(name) in ARM_ARRAYS:
             raise InputError(f"columns: {name!r} is an array of the spectra, not a column", argument="columns")
     return columns
+
+
+def _checked_arrays(arrays: dict[str, Lendable]) -> dict[str, Lendable]:
+    """Return the arrays of a population, whose names and shapes Rust has looked at.
+
+    Raises
+    ------
+    InputError
+        If arrays are missing, misspelt, or of a wrong shape or type.
+    """
+    population = _of_one_spectrum(arrays)
+    _popfit.check_arrays(population)
+    return population
 
 
 def _of_one_spectrum(arrays: dict[str, Lendable]) -> dict[str, Lendable]:

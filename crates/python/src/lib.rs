@@ -36,7 +36,7 @@ mod _popfit {
     #[pymodule_export]
     use super::report::write_report;
     #[pymodule_export]
-    use super::spectra::FileSpectra;
+    use super::spectra::{FileSpectra, check_arrays};
     #[pymodule_export]
     use super::table::{arrow_stream, read_table, write_table};
     #[pymodule_export]

@@ -65,6 +65,15 @@ impl FileSpectra {
     }
 }
 
+/// Checks names, shapes and types of the arrays of spectra.
+#[pyfunction]
+pub fn check_arrays(py: Python<'_>, arrays: Bound<'_, PyDict>) -> PyResult<()> {
+    let arrays = hold_all(&arrays)?;
+    let arrays = lend_all(py, &arrays)?;
+    let checked = py.detach(|| Spectra::from_named_arrays(arrays, None).map(drop));
+    checked.map_err(|error| exception(py, &error))
+}
+
 /// Spectra of a call: those of files, or arrays that are held for it.
 pub enum Source<'py> {
     Files(Arc<Spectra<'static>>),

@@ -150,7 +150,11 @@ fn the_page_on_networks_has_the_converters() {
 #[test]
 fn pages_are_not_taken_for_right() {
     assert!(lines_agree("teff 8174.930 ± 14.314", "teff  8174.940 ± 14.313", 0.0));
-    assert!(lines_agree("64 spectra: 64 converged; 0.24 s, 266.0 spectra/s", "64 spectra: 64 converged; 1 s, 9 spectra/s", 0.0));
+    assert!(lines_agree(
+        "64 spectra: 64 converged; 0.24 s, 266.0 spectra/s",
+        "64 spectra: 64 converged; 1 s, 9 spectra/s",
+        0.0
+    ));
     for (shown, found) in [("8174.930", "8175.930"), ("64 spectra", "63 spectra"), ("0.10", "0.13"), ("a b", "a")] {
         assert!(!lines_agree(shown, found, 0.0), "{shown} {found}");
     }
