@@ -1,4 +1,4 @@
-"""Checks of the numbers and truth values that users give."""
+"""Checks of the numbers, names and arrays that users give."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from popfit._arrays import lendable
 from popfit._errors import InputError
 
 #: Longest time that a run is limited to, in seconds; a longer one is no limit.
@@ -77,6 +79,24 @@ def close_name(name: object, known: Iterable[str]) -> str:
 
     found = get_close_matches(name, list(known), n=1) if isinstance(name, str) else []
     return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def check_real_array(argument: str, name: str, values: object) -> npt.NDArray[Any]:
+    """Return values as an array of real numbers, that Rust can be lent.
+
+    Raises
+    ------
+    InputError
+        If `values` are no real numbers. The message says `name`, which may be a part of the `argument`.
+    """
+    try:
+        array = lendable(name, values)
+    except InputError as error:
+        error.argument = argument
+        raise
+    if isinstance(array, tuple):
+        raise InputError(f"{name}: texts; give real numbers", argument=argument)
+    return array
 
 
 def timeout_seconds(timeout: float | None) -> float | None:

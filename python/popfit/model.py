@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from popfit import _popfit
-from popfit._arrays import lendable, without_unit
-from popfit._checks import check_integer, check_switch, is_number
+from popfit._arrays import without_unit
+from popfit._checks import check_integer, check_real_array, check_switch, is_number
 from popfit._errors import InputError
+from popfit._model_keys import continuum_keys, json_text, labels_keys, mask_intervals, parameter_keys
+from popfit._torch import compare_with_module, sequence_of_layers
 from popfit.spectra import Path, Spectra, as_spectra
 
 if TYPE_CHECKING:
@@ -120,8 +120,8 @@ class Emulator:
         given_labels = [_given_label(label) for label in labels]
         if len(weights) != len(biases):
             raise InputError(f"biases: {len(biases)}, but there are {len(weights)} weights", argument="biases")
-        given_biases = [_real_array("biases", f"biases[{k}]", bias) for k, bias in enumerate(biases)]
-        given_weights = [_real_array("weights", f"weights[{k}]", weight) for k, weight in enumerate(weights)]
+        given_biases = [check_real_array("biases", f"biases[{k}]", bias) for k, bias in enumerate(biases)]
+        given_weights = [check_real_array("weights", f"weights[{k}]", weight) for k, weight in enumerate(weights)]
         inputs = len(given_labels)
         for k, (weight, bias) in enumerate(zip(given_weights, given_biases, strict=True)):
             if bias.ndim != 1:
@@ -131,7 +131,7 @@ class Emulator:
                     f"weights[{k}] has the shape {weight.shape}, not {(bias.size, inputs)}", argument="weights"
                 )
             inputs = bias.size
-        grid = _real_array("wavelength", "wavelength", without_unit(wavelength, "Angstrom"))
+        grid = check_real_array("wavelength", "wavelength", without_unit(wavelength, "Angstrom"))
         if grid.ndim != 1:
             raise InputError(f"wavelength has the shape {grid.shape}, not ({grid.size},)", argument="wavelength")
         return cls._of(
@@ -142,7 +142,10 @@ class Emulator:
                 (activation, output),
                 np.ascontiguousarray(grid, dtype=np.float64),
                 [
-                    ([int(axis) for axis in axes], _real_array("hulls", "hulls", facets).ravel().astype(float).tolist())
+                    (
+                        [int(axis) for axis in axes],
+                        check_real_array("hulls", "hulls", facets).ravel().astype(float).tolist(),
+                    )
                     for axes, facets in hulls or ()
                 ],
             )
@@ -176,15 +179,11 @@ class Emulator:
             If the module has other layers, several kinds of activations or another order, or computes something else
             than such a sequence does.
         """
-        if not hasattr(module, "named_modules"):
-            raise InputError(f"module: {type(module).__name__}; give a torch.nn.Module", argument="module")
-        weights, biases, activation = _torch_layers(module)
+        weights, biases, activation = sequence_of_layers(module)
         emulator = cls.from_layers(
             labels, weights, biases, activation=activation, output=output, wavelength=wavelength, hulls=hulls
         )
-        torch = sys.modules.get("torch")
-        if torch is not None and isinstance(module, torch.nn.Module):
-            _compare_with_module(emulator, module, labels, output)
+        compare_with_module(emulator.spectra, module, labels, output)
         return emulator
 
     @property
@@ -215,7 +214,7 @@ class Emulator:
         InputError
             If `labels` has another number of columns.
         """
-        given = _real_array("labels", "labels", labels).astype(np.float64)
+        given = check_real_array("labels", "labels", labels).astype(np.float64)
         if given.ndim not in (1, 2):
             raise InputError(f"labels has the shape {given.shape}, not (n, {len(self.labels)})", argument="labels")
         spectra = self._emulator.spectra(np.ascontiguousarray(np.atleast_2d(given)))
@@ -248,35 +247,6 @@ class Emulator:
         return f"<popfit.Emulator: {', '.join(self.labels)} → {len(grid)} pixels, {grid[0]:.1f}–{grid[-1]:.1f} Å>"
 
 
-#: Activations of PyTorch by the names of their classes, with popfit's names.
-_TORCH_ACTIVATIONS = {
-    "SiLU": "silu",
-    "LeakyReLU": "leaky_relu",
-    "ReLU": "relu",
-    "Sigmoid": "sigmoid",
-    "Tanh": "tanh",
-    "GELU": "gelu",
-}
-#: Layers of PyTorch that do nothing when spectra are predicted.
-_TORCH_IDLE = ("Dropout", "Identity")
-#: Largest difference between a network and the module that it was made of, relative to the largest value.
-_TORCH_TOLERANCE = 1e-4
-
-Array: TypeAlias = npt.NDArray[Any]
-
-
-def _real_array(argument: str, name: str, values: object) -> Array:
-    """Return an array of real numbers; raises `InputError`, with the name of the argument, for others."""
-    try:
-        array = lendable(name, values)
-    except InputError as error:
-        error.argument = argument
-        raise
-    if isinstance(array, tuple):
-        raise InputError(f"{name}: texts; give real numbers", argument=argument)
-    return array
-
-
 def _given_label(label: Mapping[str, Any]) -> tuple[str, str, tuple[float, float], tuple[float, float], bool]:
     """Return a label of `Emulator.from_layers` for Rust."""
     if not isinstance(label, Mapping):
@@ -299,80 +269,8 @@ def _given_label(label: Mapping[str, Any]) -> tuple[str, str, tuple[float, float
     return str(label["name"]), str(label.get("unit", "")), limits, scaling, transform == "log10"
 
 
-def _torch_layers(module: Any) -> tuple[list[Array], list[Array], str]:
-    """Return weights, biases and the activation of a module of PyTorch that is a sequence of linear layers."""
-    # Layers that a sequence has twice are two layers, so duplicates are kept.
-    leaves = [part for _, part in module.named_modules(remove_duplicate=False) if not list(part.children())]
-    leaves = [leaf for leaf in leaves if type(leaf).__name__ not in _TORCH_IDLE]
-    kinds = [type(leaf).__name__ for leaf in leaves]
-    for leaf, kind in zip(leaves, kinds, strict=True):
-        if kind != "Linear" and kind not in _TORCH_ACTIVATIONS:
-            raise InputError(f"module: a layer {kind}, which popfit does not have", argument="module")
-        if kind == "LeakyReLU" and leaf.negative_slope != 0.01:
-            raise InputError(
-                f"module: LeakyReLU({leaf.negative_slope}); popfit has the slope 0.01 alone", argument="module"
-            )
-        if kind == "GELU" and getattr(leaf, "approximate", "none") != "none":
-            raise InputError(
-                f'module: GELU(approximate="{leaf.approximate}"); popfit has approximate="none" alone',
-                argument="module",
-            )
-    activations = sorted(set(kinds) - {"Linear"})
-    if len(activations) != 1:
-        raise InputError(f"module: activations {activations}; popfit has one kind per network", argument="module")
-    if len(kinds) % 2 == 0 or any((kind == "Linear") != (k % 2 == 0) for k, kind in enumerate(kinds)):
-        raise InputError(
-            f"module: the layers {', '.join(kinds)}; popfit has Linear, activation, Linear, …, Linear, each in the "
-            "order in which the module has it (give a torch.nn.Sequential, or use Emulator.from_layers)",
-            argument="module",
-        )
-    weights, biases = [], []
-    for leaf in leaves[::2]:
-        weights.append(leaf.weight.detach().cpu().float().numpy())
-        no_bias = leaf.bias is None
-        biases.append(np.zeros(len(weights[-1])) if no_bias else leaf.bias.detach().cpu().float().numpy())
-    return weights, biases, _TORCH_ACTIVATIONS[activations[0]]
-
-
-def _compare_with_module(emulator: Emulator, module: Any, labels: Sequence[Mapping[str, Any]], output: str) -> None:
-    """Raise an `InputError` if a network does not predict what a module of PyTorch does, at two sets of labels."""
-    import torch  # type: ignore[import-not-found,unused-ignore]
-
-    # 1. Labels at a third and at two thirds of the ranges, alternating, and as the module sees them
-    physical, scaled = np.empty((2, len(labels))), np.empty((2, len(labels)))
-    for k, label in enumerate(labels):
-        is_log = label.get("transform", "identity") == "log10"
-        low, high = (np.log10(label[key]) if is_log else float(label[key]) for key in ("min", "max"))
-        seen = low + (high - low) * np.array([1 + k % 2, 2 - k % 2]) / 3
-        physical[:, k] = 10**seen if is_log else seen
-        scaled[:, k] = (seen - label["mean"]) / label["std"]
-    # 2. The module without dropout, which is left as it was
-    training = [(part, part.training) for _, part in module.named_modules(remove_duplicate=False)]
-    weight = next(iter(module.parameters()))
-    module.eval()
-    try:
-        with torch.no_grad():
-            found = module(torch.as_tensor(scaled, dtype=weight.dtype, device=weight.device))
-            found = found.detach().cpu().float().numpy()
-    except Exception as error:
-        raise InputError(f"module: it fails for labels (2, {len(labels)}): {error}", argument="module") from error
-    finally:
-        for part, was_training in training:
-            part.training = was_training
-    # 3. The spectra
-    expected = emulator.spectra(physical)
-    found = np.exp(found) if output == "exp" else found
-    largest = np.abs(expected).max()
-    if found.shape != expected.shape or not np.abs(found - expected).max() <= _TORCH_TOLERANCE * largest:
-        raise InputError(
-            "module: it computes another function than the sequence of its layers, such as a residual connection or "
-            f"other activations; it differs by more than {_TORCH_TOLERANCE:g} of the largest value",
-            argument="module",
-        )
-
-
 class SpectralModel:
-    """What spectra are compared with: networks of arms, a velocity, rotation and a continuum.
+    """Model of spectra: the networks of their arms, a velocity, rotation and a continuum.
 
     Parameters
     ----------
@@ -438,15 +336,15 @@ class SpectralModel:
         # 2. Parameters, in the units of the model file
         for name, given in (("velocity", velocity), ("vsini", vsini)):
             if given is not None:
-                keys[name] = _parameter_keys(name, given)
+                keys[name] = parameter_keys(name, given)
         units = {name: unit for one in emulators.values() for name, unit, _, _ in one._emulator.labels}
-        keys["labels"] = _labels_keys({} if labels is None else labels, units)
+        keys["labels"] = labels_keys({} if labels is None else labels, units)
         # 3. Continuum and spectra
-        keys["continuum"] = _continuum_keys(continuum, check_switch("marginalise", marginalise))
+        keys["continuum"] = continuum_keys(continuum, check_switch("marginalise", marginalise))
         if not is_number(error_floor):
             raise InputError(f"error_floor: {error_floor!r}; give a number", argument="error_floor")
-        keys["spectra"] = {"mask": _intervals(mask), "error_floor": float(error_floor)}
-        text = _popfit.toml_of_json(_json({name: value for name, value in keys.items() if value}))
+        keys["spectra"] = {"mask": mask_intervals(mask), "error_floor": float(error_floor)}
+        text = _popfit.toml_of_json(json_text({name: value for name, value in keys.items() if value}))
         self._model = _model_of_text(text, ".", emulators)
 
     @classmethod
@@ -491,6 +389,8 @@ class SpectralModel:
         InputError
             If the model makes no sense; the message names line and key.
         """
+        if not isinstance(text, str):
+            raise InputError(f"text: {type(text).__name__}; give the text of a model file", argument="text")
         return cls._of(_model_of_text(text, folder, emulators or {}))
 
     @classmethod
@@ -517,6 +417,8 @@ class SpectralModel:
         >>> popfit.SpectralModel.from_dict(keys)
         <popfit.SpectralModel: arms b; parameters velocity, teff, logg, feh, alpha>
         """
+        if not isinstance(keys, Mapping):
+            raise InputError(f"keys: {type(keys).__name__}; give a dict with a model file's keys", argument="keys")
         arms = keys.get("arm", [])
         emulators: dict[str, Emulator] = {}
         written = []
@@ -531,7 +433,7 @@ class SpectralModel:
                 emulators[name] = emulator
                 arm = {**arm, "emulator": f"{name}.safetensors"}
             written.append(arm)
-        text = _popfit.toml_of_json(_json({**keys, "arm": written}))
+        text = _popfit.toml_of_json(json_text({**keys, "arm": written}))
         return cls.from_toml(text, folder, emulators)
 
     @property
@@ -645,19 +547,19 @@ class SpectralModel:
 
     def _parameter_rows(self, spectra: Spectra, parameters: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Return parameters as (n, P)."""
-        given = _real_array("parameters", "parameters", parameters)
+        given = check_real_array("parameters", "parameters", parameters)
         rows = np.ascontiguousarray(np.atleast_2d(given), dtype=np.float64)
         wanted = (len(spectra), len(self.parameters))
         if rows.shape != wanted:
             raise InputError(f"parameters has the shape {rows.shape}, not {wanted}", argument="parameters")
         return rows
 
-    def with_arms(self, names: Sequence[str]) -> SpectralModel:
+    def with_arms(self, names: Sequence[str] | str) -> SpectralModel:
         """Return the model with the arms of these names alone.
 
         Parameters
         ----------
-        names : sequence of str
+        names : sequence of str, or str
             Names of arms.
 
         Raises
@@ -665,7 +567,10 @@ class SpectralModel:
         InputError
             If the model has no arm of a name.
         """
-        return SpectralModel._of(_model_of_text(self.text, ".", self.arms, list(names)))
+        wanted = [names] if isinstance(names, str) else names
+        if not isinstance(wanted, list | tuple) or not all(isinstance(name, str) for name in wanted):
+            raise InputError(f"names: {names!r}; give a list of names of arms", argument="names")
+        return SpectralModel._of(_model_of_text(self.text, ".", self.arms, list(wanted)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the model by its text and the bytes of its networks."""
@@ -722,105 +627,6 @@ def _emulator_and_keys(name: object, arm: object) -> tuple[Emulator, dict[str, A
         found = "no emulator" if emulator is None else type(emulator).__name__
         raise InputError(f"arms: arm {name!r}: {found}; give a popfit.Emulator or its path", argument="arms")
     return emulator, settings
-
-
-def _parameter_keys(name: str, given: object) -> dict[str, Any]:
-    """Return the model file's table of a velocity or vsini."""
-    if isinstance(given, Mapping):
-        return {key: _plain(value, "km/s") for key, value in given.items()}
-    plain = _plain(given, "km/s")
-    if is_number(plain):
-        return {"fixed": float(plain)}
-    pair = _pair(plain)
-    if pair is None:
-        raise InputError(
-            f"{name}: {given!r}; give a number, a pair (low, high) in km/s, or a dict with the keys of [{name}]",
-            argument=name,
-        )
-    return {"range": pair}
-
-
-def _labels_keys(labels: object, units: Mapping[str, str]) -> dict[str, Any]:
-    """Return the model file's tables of labels, whose units are the networks'."""
-    if not isinstance(labels, Mapping):
-        raise InputError(f'labels: {type(labels).__name__}; give a dict such as {{"teff": 5000}}', argument="labels")
-    keys: dict[str, Any] = {}
-    for name, given in labels.items():
-        unit = units.get(name, "")
-        if isinstance(given, Mapping):
-            keys[name] = {key: _plain(value, unit) for key, value in given.items()}
-            continue
-        plain = _plain(given, unit)
-        if not is_number(plain):
-            raise InputError(
-                f"labels: {name}: {given!r}; give a number, or a dict with the keys of [labels.{name}]",
-                argument="labels",
-            )
-        keys[name] = {"fixed": float(plain)}
-    return keys
-
-
-def _intervals(mask: object) -> list[list[float]]:
-    """Return intervals in Å of one or several pairs of numbers or quantities."""
-    plain = _plain(mask, "Angstrom")
-    if not isinstance(plain, list):
-        raise InputError(f"mask: {mask!r}; give intervals (low, high) in Å", argument="mask")
-    pair = _pair(plain)
-    intervals = [_pair(one) for one in plain] if pair is None else [pair]
-    for given, interval in zip(plain, intervals, strict=False):
-        if interval is None:
-            raise InputError(f"mask: {given!r}; give intervals (low, high) in Å", argument="mask")
-    return [interval for interval in intervals if interval is not None]
-
-
-def _plain(value: object, unit: str) -> Any:
-    """Return a value with its quantities in `unit`, and its sequences and arrays as lists."""
-    value = without_unit(value, unit)
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if isinstance(value, list | tuple):
-        return [_plain(one, unit) for one in value]
-    return value
-
-
-def _pair(values: object) -> list[float] | None:
-    """Return a list of two numbers as floats; None for anything else."""
-    if not isinstance(values, list) or len(values) != 2 or not all(map(is_number, values)):
-        return None
-    return [float(value) for value in values]
-
-
-def _continuum_keys(continuum: object, marginalise: bool) -> dict[str, Any]:
-    """Return the model file's table of the continuum."""
-    if isinstance(continuum, Mapping):
-        keys = dict(continuum)
-    elif isinstance(continuum, str):
-        keys = {"kind": continuum}
-    elif continuum is None:
-        keys = {}
-    else:
-        try:
-            keys = {"terms": check_integer("continuum", continuum, 0, 2**31)}
-        except InputError:
-            raise InputError(
-                f"continuum: {continuum!r}; give a kind, an integer number of terms, or a dict with the keys of "
-                "[continuum]",
-                argument="continuum",
-            ) from None
-    return {**keys, "marginalise": True} if marginalise else keys
-
-
-def _json(keys: Mapping[str, Any]) -> str:
-    """Return keys as JSON, arrays and numbers of numpy among them."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, np.ndarray | np.generic) and not hasattr(value, "unit"):
-            return value.tolist()
-        if isinstance(value, os.PathLike):
-            return os.fspath(value)
-        raise InputError(f"model: {type(value).__name__} {value!r} is no value of a model file", argument="model")
-
-    return json.dumps(keys, default=plain)
 
 
 def _model_of_text(

@@ -307,6 +307,7 @@ def test_wrong_values_of_models_are_named_with_what_to_give() -> None:
         ("vsini", 3 + 0j, "vsini: (3+0j); give"),
         ("continuum", 5.7, "continuum: 5.7; give"),
         ("continuum", True, "continuum: True; give"),
+        ("continuum", 0, "continuum: 0; give"),
         ("continuum", [], "continuum: []; give"),
         ("labels", {"teff": "hot"}, "labels: teff: 'hot'; give"),
         ("labels", {"teff": True}, "labels: teff: True; give"),
@@ -349,6 +350,17 @@ def test_networks_of_arms_may_be_paths() -> None:
         with pytest.raises(popfit.InputError, match=re.escape(text)) as caught:
             popfit.SpectralModel(arms)  # type: ignore[arg-type]
         assert caught.value.argument == "arms"
+    model = popfit.SpectralModel({"b": network})
+    assert model.with_arms("b").text == model.with_arms(["b"]).text
+    for call, argument in [
+        (lambda: model.with_arms(5), "names"),  # type: ignore[arg-type]
+        (lambda: model.with_arms([5]), "names"),  # type: ignore[list-item]
+        (lambda: popfit.SpectralModel.from_toml(5), "text"),  # type: ignore[arg-type]
+        (lambda: popfit.SpectralModel.from_dict([]), "keys"),  # type: ignore[arg-type]
+    ]:
+        with pytest.raises(popfit.InputError, match=f"{argument}: .*; give") as caught:
+            call()
+        assert caught.value.argument == argument
     for keys, text in [({"arm": "b"}, "arm: str"), ({"arm": [network]}, "arm: Emulator"), ({"arm": 5}, "arm: int")]:
         with pytest.raises(popfit.InputError, match=text):
             popfit.SpectralModel.from_dict(keys)
