@@ -80,7 +80,7 @@ def fit(
     max_memory : int, optional
         Bytes that all populations on a device may take.
     batch_size : int, optional
-        Spectra that are fitted at once, 1 to 65535.
+        Spectra that are fitted at once.
     cpu_fallback : bool, optional
         True to let the CPU fit what a GPU fails to fit twice; by default so for "auto" and "all".
     timeout : float, optional
@@ -270,22 +270,21 @@ def _watch(progress: Progress | None, timeout: float | None, threads: int | None
     return {"progress": progress, "timeout": timeout, "threads": get_threads() if threads is None else threads}
 
 
-#: Integers among the settings, with the smallest and the largest value.
-_INTEGERS = {
-    "starts": (1, 64),
-    "seed": (0, MAX_SEED),
-    "max_rounds": (1, 2**32 - 1),
-    "max_memory": (1, 2**64 - 1),
-    "batch_size": (1, 2**16 - 1),
+#: Settings of a run: the type, and of integers the smallest and the largest value, of texts those that are known.
+_SETTINGS: dict[str, tuple[Any, ...]] = {
+    "device": (Device,),
+    "starts": (int, 1, 64),
+    "seed": (int, 0, MAX_SEED),
+    "solver": (str, "lm", "nelder-mead", "lm+nelder-mead"),
+    "max_rounds": (int, 1, 2**32 - 1),
+    "precision": (str, "f32", "f64", "mixed"),
+    "velocity_scan": (str, "off", "fixed", "refitted"),
+    "released_errors": (bool,),
+    "strict": (bool,),
+    "max_memory": (int, 1, 2**64 - 1),
+    "batch_size": (int, 1, 2**31 - 1),
+    "cpu_fallback": (bool,),
 }
-#: Names among the settings, with the values that they may have.
-_CHOICES = {
-    "solver": ("lm", "nelder-mead", "lm+nelder-mead"),
-    "precision": ("f32", "f64", "mixed"),
-    "velocity_scan": ("off", "fixed", "refitted"),
-}
-#: Truth values among the settings.
-_SWITCHES = ("released_errors", "strict", "cpu_fallback")
 #: Settings that None does not leave to the model or the device.
 _REQUIRED = ("device", "seed", "precision", "strict")
 
@@ -320,12 +319,13 @@ def _settings(*, select: Mapping[str, Any] | None, **settings: Any) -> dict[str,
 
 def _setting(name: str, value: Any) -> Any:
     """Return one setting as Python's own type; raises `InputError` if it is wrong."""
-    if name in _INTEGERS:
-        return check_integer(name, value, *_INTEGERS[name])
-    if name in _SWITCHES:
+    kind, *limits = _SETTINGS[name]
+    if kind is int:
+        return check_integer(name, value, *limits)
+    if kind is bool:
         return check_switch(name, value)
-    if name in _CHOICES:
-        return check_choice(name, value, _CHOICES[name])
+    if kind is str:
+        return check_choice(name, value, limits)
     if isinstance(value, Device):
         return value.selector
     if isinstance(value, str):

@@ -14,7 +14,7 @@ import popfit
 from popfit._checks import timeout_seconds
 from popfit._progress import progress_function
 from popfit.devices import thread_count
-from popfit.fitting import _settings
+from popfit.fitting import _SETTINGS, _settings
 
 DEFAULTS = {
     name: parameter.default
@@ -41,7 +41,7 @@ def settings(**given: Any) -> dict[str, Any]:
         ({"seed": None}, "seed: None"),
         ({"max_rounds": 2**32}, "max_rounds: 4294967296; give an integer from 1 to 4294967295"),
         ({"max_memory": "1G"}, "max_memory: '1G'; give an integer from 1"),
-        ({"batch_size": 0}, "batch_size: 0; give an integer from 1 to 65535"),
+        ({"batch_size": 0}, "batch_size: 0; give an integer from 1 to 2147483647"),
         ({"solver": "nm"}, 'solver: \'nm\'; give "lm", "nelder-mead" or "lm+nelder-mead"'),
         ({"solver": 1}, "solver: 1; give"),
         ({"precision": None}, 'precision: None; give "f32", "f64" or "mixed"'),
@@ -191,6 +191,9 @@ def test_options_have_the_commands_names_and_defaults() -> None:
         assert name in arguments, f"--{option[0]} is no argument of fit_files"
         seen.add(name)
         takes_value = part[len(option[0]) :].startswith((" <", "[=<"))
+        listed = re.findall(r"^ +- ([a-z0-9+-]+):", part, re.MULTILINE)
+        if name in _SETTINGS and listed:
+            assert set(_SETTINGS[name][1:]) - {"f64"} == set(listed), name  # the command has no f64
         stated = re.search(r"\[default: ([^\]]+)\]", part)
         default = arguments[name].default
         if stated is not None and " " not in stated[1]:  # a value, not a rule such as "the model file's, else lm"
