@@ -597,6 +597,11 @@ class SpectralModel:
 def as_model(model: object) -> SpectralModel:
     """Return a model: itself, of a model file's path, or of a dict with a model file's keys.
 
+    Parameters
+    ----------
+    model : SpectralModel, path or mapping
+        What `popfit.fit` takes as a model.
+
     Raises
     ------
     TypeError
