@@ -97,6 +97,8 @@ def compare_with_module(
     # 2. The module without dropout, which is left as it was
     training = [(part, part.training) for _, part in module.named_modules(remove_duplicate=False)]
     weight = next(iter(module.parameters()))
+    if weight.element_size() < 4:
+        raise InputError(f"module: {weight.dtype}; convert it first with module.float()", argument="module")
     module.eval()
     try:
         with torch.no_grad():

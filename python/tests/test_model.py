@@ -62,7 +62,10 @@ class Tensor:
 
     def __init__(self, values: Any) -> None:
         self.values = None if values is None else np.asarray(values)
-        self.dtype, self.device = np.float64, "cpu"
+        self.dtype, self.device = np.dtype(np.float64), "cpu"
+
+    def element_size(self) -> int:
+        return self.dtype.itemsize
 
     def detach(self) -> Tensor:
         return self
@@ -212,6 +215,9 @@ def test_networks_predict_what_their_modules_do(output: str) -> None:
         with pytest.raises(popfit.InputError, match=text) as caught:
             from_torch(parts, wrong, output=output)
         assert caught.value.argument == "module" and wrong.training
+    first.weight.dtype = np.dtype(np.float16)
+    with pytest.raises(popfit.InputError, match=r"float16; convert it first with module.float\(\)"):
+        from_torch(parts, module, output=output)
 
 
 def test_layers_of_wrong_shapes_and_types_are_named() -> None:
