@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+from popfit._errors import InputError
+
 #: A function of the numbers of finished and of all fits.
 Progress: TypeAlias = Callable[[int, int], object]
 
@@ -22,9 +24,19 @@ def progress_function(progress: bool | Progress, unit: str) -> Iterator[Progress
     """Yield the function that a run calls: the user's, that of a bar for True, or None for False.
 
     The bar is tqdm's where it is installed, else a plain one on standard error.
+
+    Raises
+    ------
+    InputError
+        If `progress` is neither a truth value nor a function.
     """
     if callable(progress):
         yield progress
+    elif not isinstance(progress, bool):
+        raise InputError(
+            f"progress: {progress!r}; give True, False or a function of the numbers of finished and of all fits",
+            argument="progress",
+        )
     elif not progress:
         yield None
     else:

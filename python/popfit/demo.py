@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
-from pathlib import Path as FilePath
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,13 @@ def demo(folder: Path | None = None) -> FitTable:
     Parameters
     ----------
     folder : path, optional
-        Folder to which model, network, spectra and truth are written, to begin with. Existing files stay.
+        Folder to which model, network, spectra and truth are written, to begin with, and a page about the fits,
+        ``index.html``. Existing files stay, but for the page.
+
+    Returns
+    -------
+    FitTable
+        One row for each spectrum.
 
     Examples
     --------
@@ -48,29 +54,50 @@ def demo(folder: Path | None = None) -> FitTable:
     >>> table = popfit.demo()  # doctest: +ELLIPSIS
     parameter ...
     """
+    files = _popfit.demo_files()
     if folder is not None:
-        os.makedirs(folder, exist_ok=True)
-        for name, data in _popfit.demo_files().items():
-            path = FilePath(folder) / name
-            if not path.exists():
-                path.write_bytes(data)
+        _write_missing(files, folder)
     table = fit(*demo_data())
-    with np.load(io.BytesIO(_popfit.demo_files()["truth.npz"])) as truth:
+    with np.load(io.BytesIO(files["truth.npz"])) as truth:
         print(_comparison(table, dict(zip(truth["names"].tolist(), truth["parameters"].T, strict=True))))
     summary = table.summary
     print(
         f"{summary['spectra']} spectra: {summary['converged']} converged; {summary['seconds']:.2f} s, "
         f"{summary['spectra'] / summary['seconds']:.0f} spectra/s, {summary['device']}"
     )
+    if folder is not None:
+        page = table.report(folder, overwrite=True)
+        model, spectra, network = (
+            os.path.join(os.fspath(folder), name) for name in ("model.toml", "spectra.npz", "emulator.safetensors")
+        )
+        print(f"wrote {page}: open it in a browser")
+        print("\nnext, fit the same spectra by yourself, and look at the network:")
+        print(f"  table = popfit.fit({model!r}, {spectra!r})")
+        print(f"  network = popfit.Emulator.open({network!r})")
     return table
 
 
+def _write_missing(files: dict[str, bytes], folder: Path) -> None:
+    """Write those of these files that a folder does not have."""
+    os.makedirs(folder, exist_ok=True)
+    for name, data in files.items():
+        with contextlib.suppress(FileExistsError), open(os.path.join(folder, name), "xb") as file:
+            file.write(data)
+
+
 def _comparison(table: FitTable, truth: dict[str, npt.NDArray[np.float64]]) -> str:
-    """Return a text with the median error and the pulls, (found − true)/error, of each parameter."""
+    """Return a text with the median error and the pulls, (found − true)/error, of each parameter, as the command does.
+
+    Only fits that converged count, with an error above 0. The median of an even number is the upper middle one.
+    """
     lines = ["parameter  median error  pull: mean  pull: sd"]
     for name in table.parameters:
-        errors = table[f"{name}_err"]
-        pulls = (table[name] - truth[name]) / errors
-        median, mean, deviation = np.nanmedian(errors), np.nanmean(pulls), np.nanstd(pulls, ddof=1)
+        counts = table.converged & (table[f"{name}_err"] > 0)
+        if not counts.any():
+            lines.append(f"{name:9} no fit converged")
+            continue
+        errors = table[f"{name}_err"][counts]
+        pulls = (table[name] - truth[name])[counts] / errors
+        median, mean, deviation = np.sort(errors)[len(errors) // 2], pulls.mean(), pulls.std(ddof=1)
         lines.append(f"{name:9} {median:13.4f} {mean:11.2f} {deviation:9.2f}")
     return "\n".join([*lines, "A pull is (found − true)/error; its mean should be 0 and its sd 1."])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from html import escape
+from dataclasses import dataclass
 from typing import overload
 
 from popfit import _popfit
+from popfit._checks import check_integer
 from popfit._errors import InputError
+
+#: Largest number of threads of a run.
+MAX_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Device:
     kernels: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Devices(Sequence[Device]):
     """The devices of this machine, as a sequence."""
 
@@ -47,7 +50,7 @@ class Devices(Sequence[Device]):
     auto_reason: str
     #: Notes on GPUs that are missing, and what to do about it.
     notes: list[str]
-    _devices: list[Device] = field(repr=False)
+    _devices: list[Device]
 
     def __len__(self) -> int:
         """Return the number of devices."""
@@ -67,8 +70,19 @@ class Devices(Sequence[Device]):
         """Return one device, or several as a list."""
         return self._devices[index]
 
+    def __repr__(self) -> str:
+        """Return a line for each device, and the notes."""
+        return "\n".join([*map(self._line, self), *self.notes])
+
+    def _line(self, device: Device) -> str:
+        """Return selector, name, kind and driver of a device."""
+        mark = " (auto)" if device.selector == self.auto else ""
+        return f"{device.selector}{mark}: {', '.join(filter(None, (device.name, device.kind, device.driver)))}"
+
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
+        from html import escape
+
         head = "<tr><th>device</th><th>name</th><th>kind</th><th>driver</th><th>memory</th></tr>"
         rows = "".join(
             f"<tr><td>{escape(one.selector)}{' (auto)' if one.selector == self.auto else ''}</td>"
@@ -97,17 +111,28 @@ _threads: int | None = None
 
 
 def set_threads(n: int | None) -> None:
-    """Set the number of threads of all runs that do not say their own; None for that of the environment.
+    """Set the number of threads of all runs that do not say their own.
+
+    Parameters
+    ----------
+    n : int or None
+        Number of threads, 1 to 1024; None for that of the environment.
 
     Raises
     ------
     InputError
-        If `n` is below 1.
+        If `n` is no integer from 1 to 1024.
+
+    Examples
+    --------
+    >>> import popfit
+    >>> popfit.set_threads(2)
+    >>> popfit.get_threads()
+    2
+    >>> popfit.set_threads(None)
     """
     global _threads
-    if n is not None and n < 1:
-        raise InputError(f"threads: {n}; give 1 or more", argument="threads")
-    _threads = n
+    _threads = None if n is None else check_integer("threads", n, 1, MAX_THREADS)
 
 
 def get_threads() -> int:
@@ -115,15 +140,33 @@ def get_threads() -> int:
 
     It is that of `set_threads`, else of the environment variables POPFIT_THREADS or RAYON_NUM_THREADS, else the number
     of processors that this process may use.
+
+    Raises
+    ------
+    InputError
+        If the environment has no integer from 1 to 1024; 0 stands for the number of processors.
     """
     if _threads is not None:
         return _threads
     for variable in ("POPFIT_THREADS", "RAYON_NUM_THREADS"):
         text = os.environ.get(variable, "").strip()
         if text and text != "0":
-            if not text.isdecimal():
-                raise InputError(f"{variable}={text}: give a number of threads", argument="threads")
-            return int(text)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+            number = int(text) if text.isdecimal() and len(text) < 10 else 0
+            if not 1 <= number <= MAX_THREADS:
+                raise InputError(
+                    f"{variable}={text}: give a number of threads from 1 to {MAX_THREADS}", argument="threads"
+                )
+            return number
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(processors or 1, MAX_THREADS)
+
+
+def thread_count(threads: int | None) -> int:
+    """Return the number of threads of a run: `threads` if it is given, else that of `get_threads`.
+
+    Raises
+    ------
+    InputError
+        If `threads` is no integer from 1 to 1024.
+    """
+    return get_threads() if threads is None else check_integer("threads", threads, 1, MAX_THREADS)

@@ -7,21 +7,19 @@ import os
 import time
 import tomllib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from popfit import _popfit
+from popfit._checks import check_choice, check_integer, check_switch, close_name, is_number
 from popfit._errors import InputError, Interrupted, PopfitWarning
 from popfit._progress import Progress, progress_function
-from popfit.devices import get_threads
-from popfit.model import SpectralModel, as_model
+from popfit.devices import Device, get_threads
+from popfit.model import DEFAULT_SEED, MAX_SEED, SpectralModel, as_model
 from popfit.spectra import Path, Spectra, as_spectra
 from popfit.table import FitTable
 
 _logger = logging.getLogger("popfit")
-
-#: Seed of the first guess, as the command has it.
-DEFAULT_SEED = 3
 
 #: Keys of `select`, with what the command calls them.
 SELECTION_KEYS = {"arms": "--arms", "target_ids": "--target-id", "objtype": "--objtype", "min_sn": "--min-sn"}
@@ -56,36 +54,40 @@ def fit(
         The model, its file, or a dict with a model file's keys.
     spectra : path, sequence of paths, Spectra, mapping of arrays, or other libraries' spectra
         What is fitted; `popfit.spectra.as_spectra` lists the kinds. Arrays are lent, not copied.
-    device : str
-        "auto", "all", "cpu", "gpu", "gpu:N" or "gpu:NAME".
+    device : str or Device
+        "auto", "all", "cpu", "gpu", "gpu:N" or "gpu:NAME", or one of `popfit.devices`.
     starts : int, optional
         Starts of each spectrum, 1 to 64. By default the model's, else as many as compete.
     seed : int
-        Seed of the first guess.
-    solver : {"lm", "nm", …}, optional
-        Solver; by default the model's, else Levenberg–Marquardt.
+        Seed of the first guess, 0 or more.
+    solver : {"lm", "nelder-mead", "lm+nelder-mead"}, optional
+        Levenberg–Marquardt, Nelder–Mead, or the first polished by the second; by default the model's, else "lm".
     max_rounds : int, optional
-        Rounds that a fit may take.
-    precision : {"f32", "mixed"}
-        "mixed" makes the first rounds' output layers of 16-bit numbers, for GPUs.
+        Rounds that a fit may take; by default 60 for "lm", 1500 for "nelder-mead".
+    precision : {"f32", "f64", "mixed"}
+        Numbers that fits compute with. "f64" is for the CPU. "mixed" makes the first rounds' output layers of 16-bit
+        numbers, for GPUs.
     velocity_scan : {"off", "fixed", "refitted"}, optional
-        Whether the velocity is scanned for its posterior; by default the model's, else "off".
+        Scan of the velocity for its posterior, with labels and vsini fixed or fitted anew at every velocity; by default
+        the model's, else "off".
     released_errors : bool, optional
-        Whether there are columns NAME_err_released, errors that do not take parameters at a bound for known.
+        True for columns NAME_err_released, errors that do not take parameters at a bound for known; by default the
+        model's, else False.
     strict : bool
-        Whether a spectrum that cannot be fitted raises an exception. By default it is a row with a status.
+        True to raise an exception at a spectrum that cannot be fitted. By default it is a row with a status.
     select : mapping, optional
-        Which spectra of files are fitted: "arms", "target_ids", "objtype", "min_sn".
+        Selection of the spectra of files: "arms" (names), "target_ids" (an integer or several), "objtype" (a text),
+        "min_sn" (a number), as the options of the command. Arrays take "arms" alone.
     max_memory : int, optional
         Bytes that all populations on a device may take.
     batch_size : int, optional
         Spectra that are fitted at once.
     cpu_fallback : bool, optional
-        Whether the CPU fits what a GPU fails to fit twice; by default for "auto" and "all".
+        True to let the CPU fit what a GPU fails to fit twice; by default so for "auto" and "all".
     timeout : float, optional
-        Seconds after which fits that have not ended get the status "interrupted".
+        Seconds after which fits that have not ended get the status "interrupted"; None and infinity are no limit.
     threads : int, optional
-        Threads of this run; by default those of `popfit.get_threads`.
+        Threads of this run, 1 to 1024; by default those of `popfit.get_threads`.
     progress : bool or callable
         True shows a bar; a function is called with the numbers of finished and of all fits, on this thread.
 
@@ -97,7 +99,7 @@ def fit(
     Raises
     ------
     InputError
-        If model, spectra or settings are wrong.
+        If model, spectra or settings are wrong; its `faults` are all wrong settings.
     DeviceError
         If the device is missing or fails.
     Interrupted
@@ -194,7 +196,7 @@ def fit_files(
     Parameters
     ----------
     model, device, starts, …
-        As in `fit`.
+        As in `fit`, but for the default of `velocity_scan`, which is "fixed" for the format "rvtab".
     files : path or sequence of paths
         Files of spectra, fitted one after another into one table.
     output : path
@@ -202,9 +204,9 @@ def fit_files(
     format : {"table", "rvtab"}
         popfit's table, or that of rvspecfit.
     resume : bool
-        Whether to go on with an interrupted run.
+        True to go on with an interrupted run: what it has fitted is not fitted again.
     overwrite : bool
-        Whether existing files are replaced.
+        True to replace files that exist.
     report : path, optional
         Folder of an HTML page about the run.
 
@@ -289,24 +291,115 @@ def _watch(progress: Progress | None, timeout: float | None, threads: int | None
     return {"progress": progress, "timeout": timeout, "threads": get_threads() if threads is None else threads}
 
 
+#: Settings of a run: the type, and of integers the smallest and the largest value, of texts those that are known.
+_SETTINGS: dict[str, tuple[Any, ...]] = {
+    "device": (Device,),
+    "starts": (int, 1, 64),
+    "seed": (int, 0, MAX_SEED),
+    "solver": (str, "lm", "nelder-mead", "lm+nelder-mead"),
+    "max_rounds": (int, 1, 2**32 - 1),
+    "precision": (str, "f32", "f64", "mixed"),
+    "velocity_scan": (str, "off", "fixed", "refitted"),
+    "released_errors": (bool,),
+    "strict": (bool,),
+    "max_memory": (int, 1, 2**64 - 1),
+    "batch_size": (int, 1, 2**31 - 1),
+    "cpu_fallback": (bool,),
+}
+#: Settings that None does not leave to the model or the device.
+_REQUIRED = ("device", "seed", "precision", "strict")
+
+
 def _settings(*, select: Mapping[str, Any] | None, **settings: Any) -> dict[str, Any]:
-    """Return the settings of a run for Rust, checked as far as Python's types go."""
-    selection = dict(select or {})
-    unknown = set(selection) - set(SELECTION_KEYS)
-    if unknown:
+    """Return the settings of a run for Rust, as Python's own types.
+
+    Raises
+    ------
+    InputError
+        If settings have wrong types or values: `faults` has a sentence for each of them.
+    """
+    faults: list[InputError] = []
+    checked: dict[str, Any] = {}
+    for name, value in settings.items():
+        try:
+            checked[name] = None if value is None and name not in _REQUIRED else _setting(name, value)
+        except InputError as fault:
+            faults.append(fault)
+    try:
+        checked.update(_selection({} if select is None else select))
+    except InputError as fault:
+        faults.append(fault)
+    if len(faults) == 1:
+        raise faults[0]
+    if faults:
+        messages = [fault.faults[0] for fault in faults]
+        text = "".join(f"\n  {message}" for message in messages)
+        raise InputError(f"{len(faults)} settings are invalid:{text}", argument=faults[0].argument, faults=messages)
+    return checked
+
+
+def _setting(name: str, value: Any) -> Any:
+    """Return one setting as Python's own type; raises `InputError` if it is wrong."""
+    kind, *limits = _SETTINGS[name]
+    if kind is int:
+        return check_integer(name, value, *limits)
+    if kind is bool:
+        return check_switch(name, value)
+    if kind is str:
+        return check_choice(name, value, limits)
+    if isinstance(value, Device):
+        return value.selector
+    if isinstance(value, str):
+        return str(value)
+    raise InputError(
+        f'{name}: {value!r}; give "auto", "all", "cpu", "gpu", "gpu:N", "gpu:NAME" or a popfit.Device', argument=name
+    )
+
+
+def _selection(select: object) -> dict[str, Any]:
+    """Return which spectra of files are read, for Rust; raises `InputError` if it is wrong."""
+    if not isinstance(select, Mapping):
         raise InputError(
-            f"select: unknown key {sorted(unknown)[0]!r} (known: {', '.join(SELECTION_KEYS)})", argument="select"
+            f"select: {type(select).__name__}; give a dict with the keys {', '.join(SELECTION_KEYS)}", argument="select"
         )
-    for name in ("starts", "seed", "max_rounds", "max_memory", "batch_size"):
-        value = settings[name]
-        if value is not None and value < 0:
-            raise InputError(f"{name}: {value}; give a number that is not negative", argument=name)
-    target_ids = selection.get("target_ids")
-    settings["arms"] = None if selection.get("arms") is None else [str(arm) for arm in selection["arms"]]
-    settings["target_ids"] = None if target_ids is None else [int(one) for one in target_ids]
-    settings["objtype"] = selection.get("objtype")
-    settings["min_sn"] = selection.get("min_sn")
-    return settings
+    for key in select:
+        if key not in SELECTION_KEYS:
+            meant = close_name(key, SELECTION_KEYS)
+            raise InputError(
+                f"select: unknown key {key!r}{meant} (known: {', '.join(SELECTION_KEYS)})", argument="select"
+            )
+    arms, target_ids, objtype, min_sn = (select.get(key) for key in SELECTION_KEYS)
+
+    def wrong(key: str, wanted: str) -> InputError:
+        return InputError(f"select: {key}: {select[key]!r}; give {wanted}", argument="select")
+
+    if isinstance(arms, str):
+        arms = [arms]
+    if arms is not None and not (_is_list(arms) and all(isinstance(arm, str) for arm in arms)):
+        raise wrong("arms", "a list of names")
+    if target_ids is not None:
+        given = target_ids if _is_list(target_ids) else [target_ids]
+        try:
+            target_ids = [check_integer("target_ids", one, -(2**63), 2**63 - 1) for one in given]
+        except InputError:
+            raise wrong("target_ids", "an integer or a list of integers of 64 bits") from None
+    if objtype is not None and not isinstance(objtype, str):
+        raise wrong("objtype", 'a text such as "TGT"')
+    if min_sn is not None and not is_number(min_sn):
+        raise wrong("min_sn", "a number")
+    return {
+        "arms": None if arms is None else [str(arm) for arm in arms],
+        "target_ids": target_ids,
+        "objtype": objtype,
+        "min_sn": None if min_sn is None else float(min_sn),
+    }
+
+
+def _is_list(values: object) -> bool:
+    """Return True for a sequence, set or one-dimensional array that is no text."""
+    if isinstance(values, str | bytes | Mapping):
+        return False
+    return getattr(values, "ndim", 1) == 1 and isinstance(values, Iterable)
 
 
 def _paths(spectra: object) -> list[str] | None:

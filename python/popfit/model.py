@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
-from html import escape
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from popfit import _popfit
+from popfit._arrays import without_unit
+from popfit._checks import check_integer, check_real_array, check_switch, is_number
 from popfit._errors import InputError
+from popfit._model_keys import continuum_keys, json_text, labels_keys, mask_intervals, parameter_keys
+from popfit._torch import compare_with_module, sequence_of_layers
 from popfit.spectra import Path, Spectra, as_spectra
 
 if TYPE_CHECKING:
     from popfit.table import FitTable
+
+#: Seed of the first guess, as the command has it.
+DEFAULT_SEED = 3
+#: Largest seed.
+MAX_SEED = 2**64 - 1
 
 #: Facet distances of a convex hull in scaled labels: indices of its axes, and the facets' normals and offsets.
 Hull: TypeAlias = tuple[Sequence[int], npt.ArrayLike]
@@ -42,6 +49,11 @@ class Emulator:
     @classmethod
     def open(cls, path: Path) -> Emulator:
         """Read a network: popfit's own file (safetensors), or The Payne's (NPZ).
+
+        Parameters
+        ----------
+        path : path
+            File of the network.
 
         Raises
         ------
@@ -80,8 +92,8 @@ class Emulator:
             Function of the hidden layers: "silu", "leaky_relu", "relu", "sigmoid", "tanh" or "gelu".
         output : str
             Function of the last layer: "identity", or "exp" for networks that predict the logarithm of the flux.
-        wavelength : array_like, (pixels,)
-            Wavelengths in vacuum, in Å, uniform in ln λ in one or more pieces.
+        wavelength : array_like or quantity, (pixels,)
+            Wavelengths in vacuum, in Å or with a unit, uniform in ln λ in one or more pieces.
         hulls : sequence of hulls, optional
             Convex hulls of the training set in scaled labels: for each the indices of its labels, and facets.
 
@@ -89,34 +101,51 @@ class Emulator:
         ------
         InputError
             If layers do not fit each other, or the wavelengths are not on such a grid.
+
+        Examples
+        --------
+        >>> import numpy as np, popfit
+        >>> labels = [{"name": "teff", "unit": "K", "min": 4000, "max": 7000, "mean": 5500, "std": 900}]
+        >>> wavelength = 5000 * np.exp(1e-4 * np.arange(30))
+        >>> weights, biases = [np.ones((8, 1)), np.ones((30, 8))], [np.zeros(8), np.zeros(30)]
+        >>> popfit.Emulator.from_layers(labels, weights, biases, activation="silu", wavelength=wavelength)
+        <popfit.Emulator: teff → 30 pixels, 5000.0–5014.5 Å>
         """
-        known = {"name", "unit", "transform", "min", "max", "mean", "std"}
-        given = []
-        for label in labels:
-            unknown = set(label) - known
-            if unknown or not {"name", "min", "max", "mean", "std"} <= set(label):
-                raise InputError(
-                    "labels: a label has name, min, max, mean, std, and if wanted unit and transform, not "
-                    + ", ".join(sorted(label)),
-                    argument="labels",
-                )
-            transform = label.get("transform", "identity")
-            if transform not in ("identity", "log10"):
-                raise InputError(f'labels: transform {transform!r}; give "identity" or "log10"', argument="labels")
-            limits = (float(label["min"]), float(label["max"]))
-            scaling = (float(label["mean"]), float(label["std"]))
-            given.append((str(label["name"]), str(label.get("unit", "")), limits, scaling, transform == "log10"))
+        for name, parts in (("labels", labels), ("weights", weights), ("biases", biases)):
+            if isinstance(parts, str | Mapping) or not hasattr(parts, "__len__"):
+                raise InputError(f"{name}: {type(parts).__name__}; give a sequence", argument=name)
+        for name, function in (("activation", activation), ("output", output)):
+            if not isinstance(function, str):
+                raise InputError(f"{name}: {function!r}; give the name of a function", argument=name)
+        given_labels = [_given_label(label) for label in labels]
         if len(weights) != len(biases):
             raise InputError(f"biases: {len(biases)}, but there are {len(weights)} weights", argument="biases")
+        given_biases = [check_real_array("biases", f"biases[{k}]", bias) for k, bias in enumerate(biases)]
+        given_weights = [check_real_array("weights", f"weights[{k}]", weight) for k, weight in enumerate(weights)]
+        inputs = len(given_labels)
+        for k, (weight, bias) in enumerate(zip(given_weights, given_biases, strict=True)):
+            if bias.ndim != 1:
+                raise InputError(f"biases[{k}] has the shape {bias.shape}, not ({bias.size},)", argument="biases")
+            if weight.shape != (bias.size, inputs):
+                raise InputError(
+                    f"weights[{k}] has the shape {weight.shape}, not {(bias.size, inputs)}", argument="weights"
+                )
+            inputs = bias.size
+        grid = check_real_array("wavelength", "wavelength", without_unit(wavelength, "Angstrom"))
+        if grid.ndim != 1:
+            raise InputError(f"wavelength has the shape {grid.shape}, not ({grid.size},)", argument="wavelength")
         return cls._of(
             _popfit.Emulator.from_layers(
-                given,
-                [np.ascontiguousarray(weight, dtype=np.float32) for weight in weights],
-                [np.ascontiguousarray(bias, dtype=np.float32) for bias in biases],
+                given_labels,
+                [np.ascontiguousarray(weight, dtype=np.float32) for weight in given_weights],
+                [np.ascontiguousarray(bias, dtype=np.float32) for bias in given_biases],
                 (activation, output),
-                np.ascontiguousarray(wavelength, dtype=np.float64),
+                np.ascontiguousarray(grid, dtype=np.float64),
                 [
-                    ([int(axis) for axis in axes], np.ravel(facets).astype(float).tolist())
+                    (
+                        [int(axis) for axis in axes],
+                        check_real_array("hulls", "hulls", facets).ravel().astype(float).tolist(),
+                    )
                     for axes, facets in hulls or ()
                 ],
             )
@@ -134,42 +163,28 @@ class Emulator:
     ) -> Emulator:
         """Make a network of a module of PyTorch: a sequence of linear layers with one kind of activation between them.
 
+        Where PyTorch is imported, the network is compared with the module at two sets of labels.
+
         Parameters
         ----------
         module : torch.nn.Module
-            The network, such as a ``torch.nn.Sequential`` of ``Linear`` and ``SiLU``.
+            The network, such as a ``torch.nn.Sequential`` of ``Linear``, ``SiLU``, …, ``Linear``. It sees the scaled
+            labels (n, labels). ``Dropout`` and ``Identity`` do nothing.
         labels, wavelength, output, hulls
             As in `from_layers`.
 
         Raises
         ------
         InputError
-            If the module has other layers, or several kinds of activations.
+            If the module has other layers, several kinds of activations or another order, or computes something else
+            than such a sequence does.
         """
-        leaves = [part for part in module.modules() if not list(part.children())]
-        weights, biases, activations = [], [], set()
-        for leaf in leaves:
-            kind = type(leaf).__name__
-            if kind == "Linear":
-                weights.append(leaf.weight.detach().cpu().numpy())
-                bias = leaf.bias
-                biases.append(np.zeros(len(weights[-1])) if bias is None else bias.detach().cpu().numpy())
-            elif kind in _TORCH_ACTIVATIONS:
-                if kind == "LeakyReLU" and leaf.negative_slope != 0.01:
-                    raise InputError(
-                        f"module: LeakyReLU({leaf.negative_slope}); popfit has the slope 0.01 alone", argument="module"
-                    )
-                activations.add(_TORCH_ACTIVATIONS[kind])
-            elif kind not in ("Dropout", "Identity"):
-                raise InputError(f"module: a layer {kind}, which popfit does not have", argument="module")
-        if len(activations) != 1:
-            raise InputError(
-                f"module: activations {sorted(activations)}; popfit has one kind per network", argument="module"
-            )
-        activation = activations.pop()
-        return cls.from_layers(
+        weights, biases, activation = sequence_of_layers(module)
+        emulator = cls.from_layers(
             labels, weights, biases, activation=activation, output=output, wavelength=wavelength, hulls=hulls
         )
+        compare_with_module(emulator.spectra, module, labels, output)
+        return emulator
 
     @property
     def labels(self) -> dict[str, tuple[float, float]]:
@@ -182,13 +197,38 @@ class Emulator:
         return self._emulator.wavelength
 
     def spectra(self, labels: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """Predict the spectra (n, pixels) of labels (n, labels) in physical units, or (pixels,) of (labels,)."""
-        given = np.asarray(labels, dtype=np.float64)
+        """Predict the spectra of labels.
+
+        Parameters
+        ----------
+        labels : array_like, (n, labels) or (labels,)
+            Labels in physical units, in the order of `labels`.
+
+        Returns
+        -------
+        numpy.ndarray
+            Spectra (n, pixels), or (pixels,) of one set of labels, in float32.
+
+        Raises
+        ------
+        InputError
+            If `labels` has another number of columns.
+        """
+        given = check_real_array("labels", "labels", labels).astype(np.float64)
+        if given.ndim not in (1, 2):
+            raise InputError(f"labels has the shape {given.shape}, not (n, {len(self.labels)})", argument="labels")
         spectra = self._emulator.spectra(np.ascontiguousarray(np.atleast_2d(given)))
         return spectra[0] if given.ndim == 1 else spectra
 
     def write(self, path: Path, *, overwrite: bool = False) -> None:
         """Write the network to a file in popfit's format (safetensors).
+
+        Parameters
+        ----------
+        path : path
+            File to write.
+        overwrite : bool
+            True to replace a file that exists.
 
         Raises
         ------
@@ -207,35 +247,47 @@ class Emulator:
         return f"<popfit.Emulator: {', '.join(self.labels)} → {len(grid)} pixels, {grid[0]:.1f}–{grid[-1]:.1f} Å>"
 
 
-_TORCH_ACTIVATIONS = {
-    "SiLU": "silu",
-    "LeakyReLU": "leaky_relu",
-    "ReLU": "relu",
-    "Sigmoid": "sigmoid",
-    "Tanh": "tanh",
-    "GELU": "gelu",
-}
+def _given_label(label: Mapping[str, Any]) -> tuple[str, str, tuple[float, float], tuple[float, float], bool]:
+    """Return a label of `Emulator.from_layers` for Rust."""
+    if not isinstance(label, Mapping):
+        raise InputError(f"labels: {type(label).__name__} {label!r}; give a mapping for each label", argument="labels")
+    needed = {"name", "min", "max", "mean", "std"}
+    if not needed <= set(label) <= needed | {"unit", "transform"}:
+        raise InputError(
+            "labels: a label has name, min, max, mean, std, and if wanted unit and transform, not "
+            + ", ".join(sorted(map(str, label))),
+            argument="labels",
+        )
+    for key in ("min", "max", "mean", "std"):
+        if not is_number(label[key]):
+            raise InputError(f"labels: {label['name']}: {key}: {label[key]!r}; give a number", argument="labels")
+    transform = label.get("transform", "identity")
+    if transform not in ("identity", "log10"):
+        raise InputError(f'labels: transform {transform!r}; give "identity" or "log10"', argument="labels")
+    limits = (float(label["min"]), float(label["max"]))
+    scaling = (float(label["mean"]), float(label["std"]))
+    return str(label["name"]), str(label.get("unit", "")), limits, scaling, transform == "log10"
 
 
 class SpectralModel:
-    """What spectra are compared with: networks of arms, a velocity, rotation and a continuum.
+    """Model of spectra: the networks of their arms, a velocity, rotation and a continuum.
 
     Parameters
     ----------
-    arms : mapping of str to Emulator, or Emulator
+    arms : mapping of str to Emulator or path, or Emulator or path
         Network of each arm, or of the only one. A mapping in the place of a network has the keys of an ``[[arm]]`` of
         the model file, with the network as ``emulator``.
-    velocity, vsini : (float, float), float or mapping, optional
+    velocity, vsini : (float, float), float, quantity or mapping, optional
         Range in km/s of a free parameter, a number that is known, or the keys of the model file's table. Without
         them spectra are at rest, and nothing rotates.
     continuum : str, int or mapping, optional
         Kind of the continuum ("chebyshev", "rbf" or "none"), its number of terms, or the keys of ``[continuum]``.
-    labels : mapping of str to mapping
-        What is known of labels: the keys of ``[labels.NAME]``.
+    labels : mapping of str to float, quantity or mapping
+        Values of labels that are known, or the keys of ``[labels.NAME]``.
     marginalise : bool
-        Whether the objective is marginalised over the continuum.
-    mask : sequence of (float, float)
-        Intervals in Å whose pixels do not count.
+        True to marginalise the objective over the continuum.
+    mask : (float, float), or sequence of (float, float)
+        Intervals in Å, or quantities, whose pixels do not count.
     error_floor : float
         Errors below this factor times their median are raised to it.
 
@@ -243,40 +295,56 @@ class SpectralModel:
     ------
     InputError
         If the settings make no sense; the message names the key.
+
+    Examples
+    --------
+    >>> import popfit
+    >>> network = popfit.demo_data()[0].arms["b"]
+    >>> popfit.SpectralModel({"b": network}, velocity=(-500, 500), labels={"alpha": 0.2})
+    <popfit.SpectralModel: arms b; parameters velocity, teff, logg, feh>
     """
 
     _model: _popfit.Model
 
     def __init__(
         self,
-        arms: Emulator | Mapping[str, Emulator | Mapping[str, Any]],
+        arms: Emulator | Path | Mapping[str, Emulator | Path | Mapping[str, Any]],
         *,
-        velocity: tuple[float, float] | float | Mapping[str, Any] | None = None,
-        vsini: tuple[float, float] | float | Mapping[str, Any] | None = None,
+        velocity: Sequence[float] | float | Mapping[str, Any] | None = None,
+        vsini: Sequence[float] | float | Mapping[str, Any] | None = None,
         continuum: str | int | Mapping[str, Any] | None = None,
-        labels: Mapping[str, Mapping[str, Any]] | None = None,
+        labels: Mapping[str, float | Mapping[str, Any]] | None = None,
         marginalise: bool = False,
-        mask: Sequence[tuple[float, float]] = (),
+        mask: Sequence[float] | Sequence[Sequence[float]] = (),
         error_floor: float = 0.0,
     ) -> None:
-        if isinstance(arms, Emulator):
+        # 1. Arms and their networks
+        if isinstance(arms, Emulator | str | os.PathLike):
             arms = {"spectrum": arms}
+        if not isinstance(arms, Mapping):
+            raise InputError(
+                f'arms: {type(arms).__name__}; give a popfit.Emulator, its path, or a dict such as {{"b": emulator}}',
+                argument="arms",
+            )
+        if not arms:
+            raise InputError("arms: none; give the network of at least one arm", argument="arms")
         keys: dict[str, Any] = {"arm": []}
         emulators: dict[str, Emulator] = {}
         for name, arm in arms.items():
-            settings = {"emulator": arm} if isinstance(arm, Emulator) else dict(arm)
-            emulator = settings.get("emulator")
-            if not isinstance(emulator, Emulator):
-                raise InputError(f"arms: arm {name!r} has no popfit.Emulator", argument="arms")
-            emulators[name] = emulator
+            emulators[name], settings = _emulator_and_keys(name, arm)
             keys["arm"].append({**settings, "name": name, "emulator": f"{name}.safetensors"})
+        # 2. Parameters, in the units of the model file
         for name, given in (("velocity", velocity), ("vsini", vsini)):
             if given is not None:
-                keys[name] = _parameter_keys(given)
-        keys["continuum"] = _continuum_keys(continuum, marginalise)
-        keys["labels"] = {name: dict(given) for name, given in (labels or {}).items()}
-        keys["spectra"] = {"mask": [list(interval) for interval in mask], "error_floor": error_floor}
-        text = _popfit.toml_of_json(_json({name: value for name, value in keys.items() if value}))
+                keys[name] = parameter_keys(name, given)
+        units = {name: unit for one in emulators.values() for name, unit, _, _ in one._emulator.labels}
+        keys["labels"] = labels_keys({} if labels is None else labels, units)
+        # 3. Continuum and spectra
+        keys["continuum"] = continuum_keys(continuum, check_switch("marginalise", marginalise))
+        if not is_number(error_floor):
+            raise InputError(f"error_floor: {error_floor!r}; give a number", argument="error_floor")
+        keys["spectra"] = {"mask": mask_intervals(mask), "error_floor": float(error_floor)}
+        text = _popfit.toml_of_json(json_text({name: value for name, value in keys.items() if value}))
         self._model = _model_of_text(text, ".", emulators)
 
     @classmethod
@@ -288,6 +356,11 @@ class SpectralModel:
     @classmethod
     def from_file(cls, path: Path) -> SpectralModel:
         """Read a model file and the networks that it names.
+
+        Parameters
+        ----------
+        path : path
+            The model file.
 
         Raises
         ------
@@ -310,25 +383,57 @@ class SpectralModel:
             Folder to which the files that it names are relative.
         emulators : mapping of str to Emulator, optional
             Networks by the names of their arms, in the place of files.
+
+        Raises
+        ------
+        InputError
+            If the model makes no sense; the message names line and key.
         """
+        if not isinstance(text, str):
+            raise InputError(f"text: {type(text).__name__}; give the text of a model file", argument="text")
         return cls._of(_model_of_text(text, folder, emulators or {}))
 
     @classmethod
     def from_dict(cls, keys: Mapping[str, Any], folder: Path = ".") -> SpectralModel:
-        """Build the model of a dict with a model file's keys; an arm's ``emulator`` may be a `Emulator`."""
-        arms = keys.get("arm")
-        if isinstance(arms, Mapping):
-            arms = [arms]
+        """Build the model of a dict with a model file's keys.
+
+        Parameters
+        ----------
+        keys : mapping
+            Keys of a model file; an arm's ``emulator`` may be an `Emulator`.
+        folder : path
+            Folder to which the files that it names are relative.
+
+        Raises
+        ------
+        InputError
+            If the model makes no sense; the message names the key.
+
+        Examples
+        --------
+        >>> import popfit
+        >>> network = popfit.demo_data()[0].arms["b"]
+        >>> keys = {"arm": {"name": "b", "emulator": network}, "velocity": {"range": [-500, 500]}}
+        >>> popfit.SpectralModel.from_dict(keys)
+        <popfit.SpectralModel: arms b; parameters velocity, teff, logg, feh, alpha>
+        """
+        if not isinstance(keys, Mapping):
+            raise InputError(f"keys: {type(keys).__name__}; give a dict with a model file's keys", argument="keys")
+        arms = keys.get("arm", [])
         emulators: dict[str, Emulator] = {}
         written = []
-        for arm in cast("Sequence[Mapping[str, Any]]", arms or []):
+        if not isinstance(arms, list | tuple):
+            arms = [arms]
+        for arm in arms:
+            if not isinstance(arm, Mapping):
+                raise InputError(f"arm: {type(arm).__name__}; give a dict with the keys of an arm", argument="arm")
             emulator = arm.get("emulator")
             if isinstance(emulator, Emulator):
                 name = str(arm.get("name", ""))
                 emulators[name] = emulator
                 arm = {**arm, "emulator": f"{name}.safetensors"}
             written.append(arm)
-        text = _popfit.toml_of_json(_json({**keys, "arm": written}))
+        text = _popfit.toml_of_json(json_text({**keys, "arm": written}))
         return cls.from_toml(text, folder, emulators)
 
     @property
@@ -357,7 +462,20 @@ class SpectralModel:
         return {name: Emulator._of(emulator) for name, emulator in self._model.emulators.items()}
 
     def fitted(self, spectra: object, table: FitTable) -> dict[str, dict[str, npt.NDArray[Any]]]:
-        """Return data and models of a table's rows, as `predict` does; NaN where a row has no fit."""
+        """Evaluate the model at the fits of a table's rows.
+
+        Parameters
+        ----------
+        spectra
+            Spectra of the table's rows, as `popfit.fit` takes them.
+        table : FitTable
+            Fits of these spectra.
+
+        Returns
+        -------
+        dict
+            As `predict` returns; NaN where a row has no fit.
+        """
         parameters = [table[name] for name in self.parameters]
         return self.predict(spectra, np.stack(parameters, axis=1))
 
@@ -376,6 +494,11 @@ class SpectralModel:
         dict
             For each arm ``wavelength`` (Å), ``flux``, ``error``, ``model``, ``continuum`` (in the flux's unit, NaN off
             the network's wavelengths) and ``mask`` (n, pixels); ``chi2`` and ``unmasked`` (n,).
+
+        Raises
+        ------
+        InputError
+            If parameters and spectra do not fit each other, or the model.
         """
         held = as_spectra(spectra)
         return self._model.models_at(held._source, self._parameter_rows(held, parameters))
@@ -383,7 +506,16 @@ class SpectralModel:
     def objective(
         self, spectra: object, parameters: npt.ArrayLike, *, gradient: bool = False
     ) -> dict[str, npt.NDArray[Any] | list[str]]:
-        """Evaluate the objective at parameters (n, P).
+        """Evaluate the objective at parameters.
+
+        Parameters
+        ----------
+        spectra
+            Spectra, as `popfit.fit` takes them.
+        parameters : array_like, (n, P) or (P,)
+            Parameters in physical units, in the order of `parameters`.
+        gradient : bool
+            True to evaluate derivatives, too.
 
         Returns
         -------
@@ -392,10 +524,18 @@ class SpectralModel:
             (n, P, P), half of its Gauss–Newton Hessian; ``messages`` (n), empty where a spectrum can be fitted.
         """
         held = as_spectra(spectra)
-        return self._model.objective(held._source, self._parameter_rows(held, parameters), gradient)
+        rows = self._parameter_rows(held, parameters)
+        return self._model.objective(held._source, rows, check_switch("gradient", gradient))
 
-    def guess(self, spectra: object, *, seed: int = 3) -> list[dict[str, Any]]:
+    def guess(self, spectra: object, *, seed: int = DEFAULT_SEED) -> list[dict[str, Any]]:
         """Return the first guess of each spectrum, without a fit.
+
+        Parameters
+        ----------
+        spectra
+            Spectra, as `popfit.fit` takes them.
+        seed : int
+            Seed of the library of templates.
 
         Returns
         -------
@@ -403,25 +543,34 @@ class SpectralModel:
             ``starts`` (k, P), the best first, their ``chi2`` and ``objective`` (k,), and a ``message`` where a spectrum
             has none.
         """
-        return self._model.guess(as_spectra(spectra)._source, seed)
+        return self._model.guess(as_spectra(spectra)._source, check_integer("seed", seed, 0, MAX_SEED))
 
     def _parameter_rows(self, spectra: Spectra, parameters: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Return parameters as (n, P)."""
-        rows = np.ascontiguousarray(np.atleast_2d(np.asarray(parameters, dtype=np.float64)))
+        given = check_real_array("parameters", "parameters", parameters)
+        rows = np.ascontiguousarray(np.atleast_2d(given), dtype=np.float64)
         wanted = (len(spectra), len(self.parameters))
         if rows.shape != wanted:
             raise InputError(f"parameters has the shape {rows.shape}, not {wanted}", argument="parameters")
         return rows
 
-    def with_arms(self, names: Sequence[str]) -> SpectralModel:
+    def with_arms(self, names: Sequence[str] | str) -> SpectralModel:
         """Return the model with the arms of these names alone.
+
+        Parameters
+        ----------
+        names : sequence of str, or str
+            Names of arms.
 
         Raises
         ------
         InputError
             If the model has no arm of a name.
         """
-        return SpectralModel._of(_model_of_text(self.text, ".", self.arms, list(names)))
+        wanted = [names] if isinstance(names, str) else names
+        if not isinstance(wanted, list | tuple) or not all(isinstance(name, str) for name in wanted):
+            raise InputError(f"names: {names!r}; give a list of names of arms", argument="names")
+        return SpectralModel._of(_model_of_text(self.text, ".", self.arms, list(wanted)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the model by its text and the bytes of its networks."""
@@ -433,6 +582,8 @@ class SpectralModel:
 
     def _repr_html_(self) -> str:
         """Return a table of parameters and their bounds for notebooks."""
+        from html import escape
+
         units = self.units
         rows = "".join(
             f"<tr><td>{escape(name)}</td><td>{low:g}</td><td>{high:g}</td><td>{escape(units.get(name, ''))}</td></tr>"
@@ -445,6 +596,11 @@ class SpectralModel:
 
 def as_model(model: object) -> SpectralModel:
     """Return a model: itself, of a model file's path, or of a dict with a model file's keys.
+
+    Parameters
+    ----------
+    model : SpectralModel, path or mapping
+        What `popfit.fit` takes as a model.
 
     Raises
     ------
@@ -462,40 +618,20 @@ def as_model(model: object) -> SpectralModel:
     )
 
 
-def _parameter_keys(given: tuple[float, float] | float | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the model file's table of a velocity or vsini."""
-    if isinstance(given, Mapping):
-        return dict(given)
-    if isinstance(given, int | float):
-        return {"fixed": float(given)}
-    low, high = given
-    return {"range": [float(low), float(high)]}
-
-
-def _continuum_keys(continuum: str | int | Mapping[str, Any] | None, marginalise: bool) -> dict[str, Any]:
-    """Return the model file's table of the continuum."""
-    if isinstance(continuum, Mapping):
-        keys = dict(continuum)
-    elif isinstance(continuum, str):
-        keys = {"kind": continuum}
-    elif continuum is not None:
-        keys = {"terms": int(continuum)}
-    else:
-        keys = {}
-    return {**keys, "marginalise": True} if marginalise else keys
-
-
-def _json(keys: Mapping[str, Any]) -> str:
-    """Return keys as JSON, arrays and numbers of numpy among them."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, np.ndarray | np.generic):
-            return value.tolist()
-        if isinstance(value, os.PathLike):
-            return os.fspath(value)
-        raise InputError(f"model: {type(value).__name__} {value!r} is no value of a model file", argument="model")
-
-    return json.dumps(keys, default=plain)
+def _emulator_and_keys(name: object, arm: object) -> tuple[Emulator, dict[str, Any]]:
+    """Return an arm's network and its other keys."""
+    if not isinstance(name, str):
+        raise InputError(f"arms: {name!r}; give the names of arms as texts", argument="arms")
+    settings = dict(arm) if isinstance(arm, Mapping) else {"emulator": arm}
+    if settings.get("name", name) != name:
+        raise InputError(f"arms: arm {name!r}: its name is {settings['name']!r}; give one of them", argument="arms")
+    emulator = settings.get("emulator")
+    if isinstance(emulator, str | os.PathLike):
+        emulator = Emulator.open(emulator)
+    if not isinstance(emulator, Emulator):
+        found = "no emulator" if emulator is None else type(emulator).__name__
+        raise InputError(f"arms: arm {name!r}: {found}; give a popfit.Emulator or its path", argument="arms")
+    return emulator, settings
 
 
 def _model_of_text(

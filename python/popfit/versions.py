@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 import sys
 
 from popfit import _popfit
@@ -14,7 +12,17 @@ PACKAGES = ("numpy", "astropy", "specutils", "rvspecfit", "torch", "pandas", "py
 
 
 def show_versions() -> None:
-    """Print the versions of popfit, Python, the system and related packages, and the devices."""
+    """Print the versions of popfit, Python, the system and related packages, and the devices.
+
+    Examples
+    --------
+    >>> import popfit
+    >>> popfit.show_versions()  # doctest: +ELLIPSIS
+    popfit ...
+    """
+    import importlib.metadata
+    import platform
+
     print(f"popfit {_popfit.VERSION}")
     print(f"Python {sys.version.split()[0]}, {platform.platform()}")
     for package in PACKAGES:
@@ -22,9 +30,5 @@ def show_versions() -> None:
             print(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:
             continue
-    found = devices()
-    for device in found:
-        print(f"{device.selector}: {device.name}, {device.kind}, {device.driver}")
-    for note in found.notes:
-        print(note)
+    print(devices())
     print(f"threads: {get_threads()}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -55,49 +57,319 @@ def test_files_and_pickles_bring_networks_back(tmp_path: Any) -> None:
         np.testing.assert_array_equal(again.wavelength, emulator.wavelength)
 
 
+class Tensor:
+    """Values of numpy with the methods of a tensor of PyTorch that are used."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = None if values is None else np.asarray(values)
+        self.dtype, self.device = np.dtype(np.float64), "cpu"
+
+    def element_size(self) -> int:
+        return self.dtype.itemsize
+
+    def detach(self) -> Tensor:
+        return self
+
+    cpu = float = detach
+
+    def numpy(self) -> Any:
+        return self.values
+
+
+class Module:
+    """What popfit uses of torch.nn.Module."""
+
+    def __init__(self, *leaves: Module, **attributes: Any) -> None:
+        self.leaves, self.training = leaves, True
+        vars(self).update(attributes)
+
+    def children(self) -> list[Module]:
+        return list(dict.fromkeys(self.leaves))
+
+    def named_modules(self, *, remove_duplicate: bool) -> list[tuple[str, Module]]:
+        assert not remove_duplicate
+        return [("", self), *(named for leaf in self.leaves for named in leaf.named_modules(remove_duplicate=False))]
+
+    def parameters(self) -> Iterator[Tensor]:
+        return (leaf.weight for leaf in self.leaves if isinstance(leaf, KINDS["Linear"]))
+
+    def eval(self) -> None:
+        for _, part in self.named_modules(remove_duplicate=False):
+            part.training = False
+
+    def __call__(self, x: Tensor) -> Tensor:
+        for leaf in self.leaves:
+            x = leaf(x)
+        return x
+
+
+KINDS: dict[str, Any] = {
+    name: type(name, (Module,), {})
+    for name in ("Linear", "SiLU", "Conv1d", "ReLU", "Dropout", "Identity", "GELU", "LeakyReLU", "Sequential")
+}
+
+
+def call_linear(layer: Any, x: Tensor) -> Tensor:
+    return Tensor(x.values @ layer.weight.values.T + (0.0 if layer.bias is None else layer.bias.values))
+
+
+def call_dropout(layer: Module, x: Tensor) -> Tensor:
+    return Tensor(np.nan * x.values) if layer.training else x
+
+
+KINDS["Linear"].__call__ = call_linear
+KINDS["SiLU"].__call__ = lambda layer, x: Tensor(x.values / (1.0 + np.exp(-x.values)))
+KINDS["Dropout"].__call__ = call_dropout
+
+
+def linear_layers(parts: dict[str, Any]) -> list[Any]:
+    """Return the linear layers of weights and biases."""
+    pairs = zip(parts["weights"], parts["biases"], strict=True)
+    return [KINDS["Linear"](weight=Tensor(weight), bias=Tensor(bias)) for weight, bias in pairs]
+
+
+def from_torch(parts: dict[str, Any], module: Any, **settings: Any) -> popfit.Emulator:
+    return popfit.Emulator.from_torch(module, parts["labels"], wavelength=parts["wavelength"], **settings)
+
+
 def test_modules_of_pytorch_become_networks() -> None:
     parts = layers()
-
-    class Layer:
-        def __init__(self, weight: Any = None, bias: Any = None) -> None:
-            self.weight, self.bias = Tensor(weight), Tensor(bias)
-
-        def children(self) -> list[Any]:
-            return []
-
-    class Tensor:
-        def __init__(self, values: Any) -> None:
-            self.values = values
-
-        def detach(self) -> Tensor:
-            return self
-
-        cpu = detach
-
-        def numpy(self) -> Any:
-            return self.values
-
-    kinds = {name: type(name, (Layer,), {}) for name in ("Linear", "SiLU", "Conv1d", "ReLU", "Dropout")}
-
-    class Sequential:
-        def __init__(self, *leaves: Any) -> None:
-            self.leaves = leaves
-
-        def modules(self) -> list[Any]:
-            return [self, *self.leaves]
-
-        def children(self) -> list[Any]:
-            return list(self.leaves)
-
-    linear = [kinds["Linear"](weight, bias) for weight, bias in zip(parts["weights"], parts["biases"], strict=True)]
-    module = Sequential(linear[0], kinds["SiLU"](), kinds["Dropout"](), linear[1])
-    emulator = popfit.Emulator.from_torch(module, parts["labels"], wavelength=parts["wavelength"])
+    first, last = linear_layers(parts)
+    module = KINDS["Sequential"](first, KINDS["SiLU"](), KINDS["Dropout"](), KINDS["Identity"](), last)
+    emulator = from_torch(parts, module)
     same = popfit.Emulator.from_layers(**parts, activation="silu")
     np.testing.assert_array_equal(emulator.spectra([5000.0, 0.0]), same.spectra([5000.0, 0.0]))
-    for wrong, text in [(kinds["Conv1d"](), "Conv1d"), (kinds["ReLU"](), "one kind")]:
-        broken = Sequential(linear[0], kinds["SiLU"](), wrong, linear[1])
+    gelu = from_torch(parts, KINDS["Sequential"](first, KINDS["GELU"](approximate="none"), last))
+    assert not np.array_equal(gelu.spectra([5000.0, 0.0]), same.spectra([5000.0, 0.0]))
+    parts["weights"].insert(1, np.eye(8))
+    parts["biases"].insert(1, np.zeros(8))
+    first, middle, last = linear_layers(parts)
+    silu = KINDS["SiLU"]()
+    twice = from_torch(parts, KINDS["Sequential"](first, silu, middle, silu, last))
+    same = popfit.Emulator.from_layers(**parts, activation="silu")
+    np.testing.assert_array_equal(twice.spectra([5000.0, 0.0]), same.spectra([5000.0, 0.0]))
+
+
+def test_modules_of_another_form_are_refused() -> None:
+    parts = layers()
+    first, last = linear_layers(parts)
+    square = KINDS["Linear"](weight=Tensor(np.eye(8)), bias=None)
+    silu = KINDS["SiLU"]()
+    for leaves, text in [
+        ((first, silu, KINDS["Conv1d"](), last), "Conv1d"),
+        ((first, silu, square, KINDS["ReLU"](), last), "one kind"),
+        ((first, silu, last, silu), "Linear, SiLU, Linear, SiLU"),
+        ((first, square, silu, last), "Linear, Linear, SiLU, Linear"),
+        ((silu, first, silu, last), "SiLU, Linear, SiLU, Linear"),
+        ((first, silu, silu, last), "Linear, SiLU, SiLU, Linear"),
+        ((first, last), "one kind"),
+        ((), "Sequential"),
+        ((first, KINDS["GELU"](approximate="tanh"), last), "approximate"),
+        ((first, KINDS["LeakyReLU"](negative_slope=0.2), last), "slope"),
+    ]:
+        with pytest.raises(popfit.InputError, match=text) as caught:
+            from_torch(parts, KINDS["Sequential"](*leaves))
+        assert caught.value.argument == "module"
+    with pytest.raises(popfit.InputError, match="int") as caught:
+        from_torch(parts, 5)
+    assert caught.value.argument == "module"
+
+
+class Residual(Module):
+    """A module with the layers of a sequence, but another function."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return Tensor(super().__call__(x).values + 0.01 * x.values.sum())
+
+
+class Failing(Module):
+    def __call__(self, x: Tensor) -> Tensor:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a module in the place of PyTorch, with which modules are evaluated."""
+    import contextlib
+    import sys
+    import types
+
+    module: Any = types.ModuleType("torch")
+    module.nn = types.SimpleNamespace(Module=Module)
+    module.no_grad = contextlib.nullcontext
+    module.as_tensor = lambda values, dtype, device: Tensor(np.asarray(values, dtype=dtype))
+    monkeypatch.setitem(sys.modules, "torch", module)
+
+
+@pytest.mark.parametrize("output", ["identity", "exp"])
+@pytest.mark.usefixtures("torch")
+def test_networks_predict_what_their_modules_do(output: str) -> None:
+    parts = layers()
+    first, last = linear_layers(parts)
+    leaves = (first, KINDS["SiLU"](), KINDS["Dropout"](), last)
+    module = KINDS["Sequential"](*leaves)
+    leaves[2].training = False
+    from_torch(parts, module, output=output)
+    assert [part.training for part in (module, *leaves)] == [True, True, True, False, True]
+    for wrong, text in [(Residual(*leaves), "another function"), (Failing(*leaves), "mat1")]:
+        with pytest.raises(popfit.InputError, match=text) as caught:
+            from_torch(parts, wrong, output=output)
+        assert caught.value.argument == "module" and wrong.training
+    first.weight.dtype = np.dtype(np.float16)
+    with pytest.raises(popfit.InputError, match=r"float16; convert it first with module.float\(\)"):
+        from_torch(parts, module, output=output)
+
+
+def test_layers_of_wrong_shapes_and_types_are_named() -> None:
+    from astropy import units
+
+    for name, change, text in [
+        ("weights", lambda w: [w[0].T, w[1]], r"weights[0] has the shape (2, 8), not (8, 2)"),
+        ("weights", lambda w: [w[0], w[1].T], r"weights[1] has the shape (8, 40), not (40, 8)"),
+        ("weights", lambda w: [w[0], w[1].ravel()], r"weights[1] has the shape (320,), not (40, 8)"),
+        ("weights", lambda w: [w[0] + 0j, w[1]], "weights[0]: complex128; give real numbers"),
+        ("weights", lambda w: [w[0].astype(str), w[1]], "weights[0]: texts; give real numbers"),
+        ("weights", lambda w: 5, "weights: int; give"),
+        ("biases", lambda b: [b[0], b[1].astype(object)], "biases[1]: Python objects; give real numbers"),
+        ("biases", lambda b: [b[0][:, None], b[1]], "biases[0] has the shape (8, 1)"),
+        ("biases", lambda b: b[:1], "biases: 1, but there are 2 weights"),
+        ("wavelength", lambda w: w[None], "wavelength has the shape (1, 40)"),
+        ("wavelength", lambda w: w.astype(str), "wavelength: texts"),
+        ("labels", lambda labels: ["teff", "feh"], "labels: str"),
+        ("labels", lambda labels: [labels[0], labels[1] | {"std": "wide"}], "labels: feh: std: 'wide'"),
+    ]:
+        parts = layers()
+        parts[name] = change(parts[name])
+        with pytest.raises(popfit.InputError, match=re.escape(text)) as caught:
+            popfit.Emulator.from_layers(**parts, activation="silu")
+        assert caught.value.argument == name
+    with pytest.raises(popfit.InputError, match="activation"):
+        popfit.Emulator.from_layers(**layers(), activation=None)  # type: ignore[arg-type]
+    parts = layers()
+    reference = popfit.Emulator.from_layers(**parts, activation="silu")
+    parts["wavelength"] = parts["wavelength"] / 10 * units.nm
+    parts["weights"] = [weight.tolist() for weight in parts["weights"]]
+    again = popfit.Emulator.from_layers(**parts, activation="silu")
+    np.testing.assert_allclose(again.wavelength, reference.wavelength, rtol=1e-14)
+    np.testing.assert_array_equal(again.spectra([5000.0, 0.0]), reference.spectra([5000.0, 0.0]))
+    parts["wavelength"] = parts["wavelength"].value * units.K
+    with pytest.raises(units.UnitConversionError):
+        popfit.Emulator.from_layers(**parts, activation="silu")
+
+
+def test_values_of_models_may_be_of_numpy_and_astropy() -> None:
+    from astropy import units
+
+    network = popfit.Emulator.open(NETWORK)
+    km_s = units.km / units.s
+
+    def text(**settings: Any) -> str:
+        return popfit.SpectralModel({"b": network}, **settings).text
+
+    for name in ("velocity", "vsini"):
+        for value in (np.float32(12.0), np.int64(12), 12 * km_s, 12_000 * units.m / units.s, {"fixed": 12 * km_s}):
+            assert text(**{name: value}) == text(**{name: 12.0}), value
+        for pair in (
+            np.array([0, 100]),
+            [0, np.float32(100)],
+            [0, 100] * km_s,
+            (0 * km_s, 1e5 * units.m / units.s),
+            {"range": (0 * km_s, 100 * km_s)},
+            {"range": [0, 100] * km_s},
+        ):
+            assert text(**{name: pair}) == text(**{name: (0.0, 100.0)}), pair
+    assert text(labels={"teff": 5000}) == text(labels={"teff": {"fixed": 5000.0}})
+    assert text(labels={"teff": np.float64(5000) * units.K}) == text(labels={"teff": {"fixed": 5000.0}})
+    assert text(labels={"teff": {"bounds": [4, 5] * units.kK}}) == text(labels={"teff": {"bounds": [4000.0, 5000.0]}})
+    angstrom = units.Angstrom
+    for mask in (
+        (4300, 4400),
+        [(4300, 4400)],
+        np.array([4300, 4400]),
+        (4300, 4400) * angstrom,
+        [(4300, 4400) * angstrom],
+        [(4300 * angstrom, 4400 * angstrom)],
+    ):
+        assert text(mask=mask) == text(mask=[(4300.0, 4400.0)]), mask
+    written = re.search(r"mask = \[\[(.*)\]\]", text(mask=(0.5, 0.8) * units.um))
+    assert written is not None
+    np.testing.assert_allclose([float(number) for number in written[1].split(",")], [5000.0, 8000.0])
+    assert text(mask=np.array([[4300, 4400], [4500, 4600]])) == text(mask=[(4300.0, 4400.0), (4500.0, 4600.0)])
+    assert text(continuum=np.int64(7)) == text(continuum=7) == text(continuum={"terms": 7})
+    with pytest.raises(units.UnitConversionError):
+        text(velocity=5 * units.K)
+
+
+def test_wrong_values_of_models_are_named_with_what_to_give() -> None:
+    from astropy import units
+
+    network = popfit.Emulator.open(NETWORK)
+    for name, value, text in [
+        ("velocity", "12", "velocity: '12'; give"),
+        ("velocity", True, "velocity: True; give"),
+        ("velocity", (1, 2, 3), "velocity: (1, 2, 3); give"),
+        ("velocity", ("a", 2), "velocity: ('a', 2); give"),
+        ("velocity", float("nan"), "velocity: nan; give"),
+        ("vsini", 3 + 0j, "vsini: (3+0j); give"),
+        ("continuum", 5.7, "continuum: 5.7; give"),
+        ("continuum", True, "continuum: True; give"),
+        ("continuum", 0, "continuum: 0; give"),
+        ("continuum", [], "continuum: []; give"),
+        ("labels", {"teff": "hot"}, "labels: teff: 'hot'; give"),
+        ("labels", {"teff": True}, "labels: teff: True; give"),
+        ("labels", [("teff", 5000)], "labels: list; give"),
+        ("marginalise", "yes", "marginalise: 'yes'; give True or False"),
+        ("mask", (4300,), "mask: 4300; give"),
+        ("mask", (4300, 4400, 4500), "mask: 4300; give"),
+        ("mask", 5, "mask: 5; give"),
+        ("mask", "ab", "mask: 'ab'; give"),
+        ("error_floor", "a", "error_floor: 'a'; give"),
+    ]:
+        with pytest.raises(popfit.InputError, match=re.escape(text)) as caught:
+            popfit.SpectralModel({"b": network}, **{name: value})
+        assert caught.value.argument == name
+    with pytest.raises(popfit.InputError, match="Quantity"):
+        popfit.SpectralModel({"b": network}, continuum={"terms": 5 * units.km})
+    with pytest.raises(popfit.InputError, match="seed: True") as caught:
+        popfit.SpectralModel({"b": network}).guess(popfit.demo_data()[1], seed=True)
+    assert caught.value.argument == "seed"
+
+
+def test_networks_of_arms_may_be_paths() -> None:
+    network = popfit.Emulator.open(NETWORK)
+    for arms in (NETWORK, str(NETWORK)):
+        assert popfit.SpectralModel(arms).text == popfit.SpectralModel(network).text
+    for arms in ({"b": NETWORK}, {"b": {"emulator": str(NETWORK)}}, {"b": {"name": "b", "emulator": network}}):
+        assert popfit.SpectralModel(arms).text == popfit.SpectralModel({"b": network}).text
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        popfit.SpectralModel({"b": "nothing.safetensors"})
+    for arms, text in [
+        ([network], "arms: list; give"),
+        (5, "arms: int; give"),
+        ({1: network}, "arms: 1"),
+        ({}, "arms: none"),
+        ({"b": 5}, "arm 'b': int; give"),
+        ({"b": {"emulator": 5}}, "arm 'b': int; give"),
+        ({"b": {"lsf": 2.0}}, "arm 'b': no emulator; give"),
+        ({"b": {"name": "r", "emulator": network}}, "arm 'b': its name is 'r'"),
+    ]:
+        with pytest.raises(popfit.InputError, match=re.escape(text)) as caught:
+            popfit.SpectralModel(arms)  # type: ignore[arg-type]
+        assert caught.value.argument == "arms"
+    model = popfit.SpectralModel({"b": network})
+    assert model.with_arms("b").text == model.with_arms(["b"]).text
+    for call, argument in [
+        (lambda: model.with_arms(5), "names"),  # type: ignore[arg-type]
+        (lambda: model.with_arms([5]), "names"),  # type: ignore[list-item]
+        (lambda: popfit.SpectralModel.from_toml(5), "text"),  # type: ignore[arg-type]
+        (lambda: popfit.SpectralModel.from_dict([]), "keys"),  # type: ignore[arg-type]
+    ]:
+        with pytest.raises(popfit.InputError, match=f"{argument}: .*; give") as caught:
+            call()
+        assert caught.value.argument == argument
+    for keys, text in [({"arm": "b"}, "arm: str"), ({"arm": [network]}, "arm: Emulator"), ({"arm": 5}, "arm: int")]:
         with pytest.raises(popfit.InputError, match=text):
-            popfit.Emulator.from_torch(broken, parts["labels"], wavelength=parts["wavelength"])
+            popfit.SpectralModel.from_dict(keys)
 
 
 def test_faults_of_models_are_named() -> None:
@@ -113,8 +385,6 @@ def test_faults_of_models_are_named() -> None:
             popfit.SpectralModel({"b": network}, **settings)
     with pytest.raises(popfit.InputError, match="did you mean"):
         popfit.SpectralModel.from_dict({"arm": [{"name": "b", "emulator": network}], "velocty": {"fixed": 0.0}})
-    with pytest.raises(popfit.InputError, match=r"no popfit\.Emulator"):
-        popfit.SpectralModel({"b": {"emulator": "net.safetensors"}})
     with pytest.raises(popfit.InputError, match="name, min, max"):
         parts = layers()
         parts["labels"][0]["range"] = (0, 1)
@@ -179,15 +449,3 @@ def test_versions_and_demo_are_printed(capsys: pytest.CaptureFixture[str]) -> No
     table = popfit.demo()
     text = capsys.readouterr().out
     assert len(table) == 64 and "pull" in text and "64 spectra: 64 converged" in text
-
-
-def test_options_have_the_commands_names_and_defaults() -> None:
-    import inspect
-
-    help_text = run_python("-m", "popfit", "fit", "--help").stdout
-    other_names = {"max_memory": "--memory", "batch_size": "--batch", "select": "--target-id", "progress": "--quiet"}
-    missing = {"timeout", "threads"}
-    for name in inspect.signature(popfit.fit_files).parameters:
-        if name in ("model", "files", "output") or name in missing:
-            continue
-        assert other_names.get(name, "--" + name.replace("_", "-")) in help_text, name
