@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "VERSION",
     "Emulator",
     "FileSpectra",
     "Model",
-    "VERSION",
     "after_fork",
     "arrow_stream",
     "check_arrays",

@@ -14,7 +14,7 @@ from popfit import _popfit
 from popfit._checks import check_choice, check_integer, check_switch, close_name, is_number
 from popfit._errors import InputError, Interrupted, PopfitWarning
 from popfit._progress import Progress, progress_function
-from popfit.devices import Device, get_threads
+from popfit.devices import Device, thread_count
 from popfit.model import DEFAULT_SEED, MAX_SEED, SpectralModel, as_model
 from popfit.spectra import Path, Spectra, as_spectra
 from popfit.table import FitTable
@@ -288,7 +288,7 @@ def _selected_model(model: object, select: Mapping[str, Any] | None) -> Spectral
 
 def _watch(progress: Progress | None, timeout: float | None, threads: int | None) -> dict[str, Any]:
     """Return what a run takes from its caller, for Rust."""
-    return {"progress": progress, "timeout": timeout, "threads": get_threads() if threads is None else threads}
+    return {"progress": progress, "timeout": timeout, "threads": thread_count(threads)}
 
 
 #: Settings of a run: the type, and of integers the smallest and the largest value, of texts those that are known.

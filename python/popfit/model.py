@@ -15,6 +15,7 @@ from popfit._checks import check_integer, check_real_array, check_switch, is_num
 from popfit._errors import InputError
 from popfit._model_keys import continuum_keys, json_text, labels_keys, mask_intervals, parameter_keys
 from popfit._torch import compare_with_module, sequence_of_layers
+from popfit.devices import get_threads
 from popfit.spectra import Path, Spectra, as_spectra
 
 if TYPE_CHECKING:
@@ -501,7 +502,7 @@ class SpectralModel:
             If parameters and spectra do not fit each other, or the model.
         """
         held = as_spectra(spectra)
-        return self._model.models_at(held._source, self._parameter_rows(held, parameters))
+        return self._model.models_at(held._source, self._parameter_rows(held, parameters), get_threads())
 
     def objective(
         self, spectra: object, parameters: npt.ArrayLike, *, gradient: bool = False
@@ -525,7 +526,7 @@ class SpectralModel:
         """
         held = as_spectra(spectra)
         rows = self._parameter_rows(held, parameters)
-        return self._model.objective(held._source, rows, check_switch("gradient", gradient))
+        return self._model.objective(held._source, rows, check_switch("gradient", gradient), get_threads())
 
     def guess(self, spectra: object, *, seed: int = DEFAULT_SEED) -> list[dict[str, Any]]:
         """Return the first guess of each spectrum, without a fit.
@@ -543,7 +544,7 @@ class SpectralModel:
             ``starts`` (k, P), the best first, their ``chi2`` and ``objective`` (k,), and a ``message`` where a spectrum
             has none.
         """
-        return self._model.guess(as_spectra(spectra)._source, check_integer("seed", seed, 0, MAX_SEED))
+        return self._model.guess(as_spectra(spectra)._source, check_integer("seed", seed, 0, MAX_SEED), get_threads())
 
     def _parameter_rows(self, spectra: Spectra, parameters: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Return parameters as (n, P)."""
