@@ -208,9 +208,9 @@ def test_networks_predict_what_their_modules_do(output: str) -> None:
     first, last = linear_layers(parts)
     leaves = (first, KINDS["SiLU"](), KINDS["Dropout"](), last)
     module = KINDS["Sequential"](*leaves)
-    leaves[2].training = False
+    leaves[1].training = False  # dropout is on, the activation is not in training
     from_torch(parts, module, output=output)
-    assert [part.training for part in (module, *leaves)] == [True, True, True, False, True]
+    assert [part.training for part in (module, *leaves)] == [True, True, False, True, True]
     for wrong, text in [(Residual(*leaves), "another function"), (Failing(*leaves), "mat1")]:
         with pytest.raises(popfit.InputError, match=text) as caught:
             from_torch(parts, wrong, output=output)
