@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from popfit import _popfit
-from popfit._checks import check_choice, check_integer, check_switch, close_name, is_number
+from popfit._checks import check_choice, check_integer, check_switch, close_name, is_number, timeout_seconds
 from popfit._errors import InputError, Interrupted, PopfitWarning
 from popfit._progress import Progress, progress_function
 from popfit.devices import Device, thread_count
@@ -29,7 +29,7 @@ def fit(
     model: SpectralModel | Path | Mapping[str, Any],
     spectra: object,
     *,
-    device: str = "auto",
+    device: str | Device = "auto",
     starts: int | None = None,
     seed: int = DEFAULT_SEED,
     solver: str | None = None,
@@ -115,7 +115,6 @@ def fit(
     >>> table["teff"].shape
     (64,)
     """
-    model = _selected_model(model, select)
     settings = _settings(
         device=device,
         starts=starts,
@@ -131,6 +130,7 @@ def fit(
         batch_size=batch_size,
         cpu_fallback=cpu_fallback,
     )
+    model = _selected_model(model, settings["arms"])
     source: Any
     if isinstance(spectra, Iterator):
         spectra = list(spectra)
@@ -171,7 +171,7 @@ def fit_files(
     resume: bool = False,
     overwrite: bool = False,
     report: Path | None = None,
-    device: str = "auto",
+    device: str | Device = "auto",
     starts: int | None = None,
     seed: int = DEFAULT_SEED,
     solver: str | None = None,
@@ -225,7 +225,6 @@ def fit_files(
     Interrupted
         At Ctrl-C; `resume` goes on.
     """
-    model = _selected_model(model, select)
     settings = _settings(
         device=device,
         starts=starts,
@@ -241,6 +240,7 @@ def fit_files(
         batch_size=batch_size,
         cpu_fallback=cpu_fallback,
     )
+    model = _selected_model(model, settings["arms"])
     paths = _paths(list(files) if isinstance(files, Iterator) else files)
     if paths is None:
         raise TypeError("files: give a path or a sequence of paths; popfit.fit takes arrays")
@@ -279,16 +279,15 @@ def _unused_arrays(model: SpectralModel, spectra: Spectra) -> list[tuple[str, st
     return notes
 
 
-def _selected_model(model: object, select: Mapping[str, Any] | None) -> SpectralModel:
+def _selected_model(model: object, arms: list[str] | None) -> SpectralModel:
     """Return the model of a run, with the arms that are selected."""
     found = as_model(model)
-    arms = None if select is None else select.get("arms")
-    return found if arms is None else found.with_arms([str(arm) for arm in arms])
+    return found if arms is None else found.with_arms(arms)
 
 
 def _watch(progress: Progress | None, timeout: float | None, threads: int | None) -> dict[str, Any]:
     """Return what a run takes from its caller, for Rust."""
-    return {"progress": progress, "timeout": timeout, "threads": thread_count(threads)}
+    return {"progress": progress, "timeout": timeout_seconds(timeout), "threads": thread_count(threads)}
 
 
 #: Settings of a run: the type, and of integers the smallest and the largest value, of texts those that are known.

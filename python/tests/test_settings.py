@@ -93,6 +93,25 @@ def test_numbers_of_numpy_and_devices_are_settings() -> None:
     assert popfit.fit(model, spectra[:2], device=device, starts=np.int64(2), precision="f64").converged.all()
 
 
+def test_all_settings_of_a_run_are_checked() -> None:
+    model, spectra = popfit.demo_data()
+    given: dict[str, Any]
+    for given in (
+        {"timeout": float("nan")},
+        {"timeout": "1"},
+        {"threads": 1025},
+        {"threads": True},
+        {"progress": "bar"},
+        {"select": 5},
+        {"select": {"arms": 5}},
+    ):
+        with pytest.raises(popfit.InputError) as caught:
+            popfit.fit(model, spectra[:2], **given)
+        assert caught.value.argument == next(iter(given))
+    table = popfit.fit(model, spectra[:2], timeout=float("inf"), threads=1, select={"arms": "b"}, device="cpu")
+    assert table.converged.all()
+
+
 @pytest.mark.parametrize("wrong", [-1.0, float("nan"), -float("inf"), "1", True])
 def test_times_that_are_none_are_refused(wrong: Any) -> None:
     with pytest.raises(popfit.InputError, match="timeout") as caught:
