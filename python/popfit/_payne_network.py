@@ -129,6 +129,7 @@ class Network:
         arm = {
             "name": "spectrum",
             "emulator": "network.npz",
+            "pixels": "sample",
             "wavelength": "grid.npz",
             "labels": self.names,
             "activation": activation,

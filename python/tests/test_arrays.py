@@ -175,7 +175,7 @@ def test_ids_are_another_name_of_id(demo_arrays: dict[str, Any]) -> None:
 
 
 def test_spectra_of_three_dimensions_are_refused(demo_arrays: dict[str, Any]) -> None:
-    with pytest.raises(popfit.InputError, match=r"flux has the shape \(2, 3, 4\); reshape it to \(n, pixels\)"):
+    with pytest.raises(popfit.InputError, match=r"shape \(2, 3, 4\), not \(spectra, pixels\)"):
         popfit.Spectra.from_arrays(np.arange(1.0, 5.0), np.ones((2, 3, 4)), np.ones((2, 3, 4)))
 
 

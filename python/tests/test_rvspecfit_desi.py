@@ -169,7 +169,10 @@ def test_the_stars_of_a_coadd_are_the_commands_rows(config: Any) -> None:
         list(zip(*stars, strict=True)), options={"npoly": 10}, config=config, mask="apply", vsini=True, device="cpu"
     )
     model = popfit.SpectralModel(
-        {f"desi_{arm}": popfit.Emulator.open(DESI / f"{arm}.safetensors") for arm in "brz"},
+        {
+            f"desi_{arm}": {"emulator": popfit.Emulator.open(DESI / f"{arm}.safetensors"), "pixels": "sample"}
+            for arm in "brz"
+        },
         velocity=(-1000, 1000),
         vsini=(0, 500),
         continuum={"kind": "rbf", "terms": 10},

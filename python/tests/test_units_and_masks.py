@@ -69,7 +69,7 @@ def test_errors_in_units_that_the_flux_does_not_have_are_refused(plain: dict[str
     with pytest.raises(popfit.InputError, match="wavelength has the unit blah, which astropy does not know"):
         source(plain | {"wavelength": column(plain["wavelength"], unit=unknown)})
     alone = {"wavelength": plain["wavelength"], "sigma": plain["sigma"] * units.Jy}
-    with pytest.raises(popfit.InputError, match="no array flux"):
+    with pytest.raises(popfit.InputError, match="no array `flux`"):
         source(alone)
     # errors without a unit are in that of the flux
     assert source(plain | {"flux": plain["flux"] * units.Jy})["sigma"] is plain["sigma"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from popfit import fitting
-from popfit._errors import InputError
+from popfit._errors import InputError, PopfitWarning
 from popfit._rows import join_rows, lower_rows
 from popfit.model import SpectralModel
 from popfit.rvspecfit._library import label_names
@@ -164,7 +165,10 @@ class Job:
                 columns={name: column[rows] for name, column in columns.items()},
                 ids=ids[rows],
             )
-            tables.append(fitting.fit(self.model, spectra, **settings))
+            with warnings.catch_warnings():
+                # stars of one group may all lack an arm, as they may in rvspecfit
+                warnings.filterwarnings("ignore", "spectra: no arrays for arm", PopfitWarning)
+                tables.append(fitting.fit(self.model, spectra, **settings))
             which[rows], place[rows] = group, np.arange(len(rows))
         return tables[0] if len(tables) == 1 else join_rows(tables, which, place)
 

@@ -124,7 +124,8 @@ def _cached_model(
     networks = [open_network(setup, {"template_lib": library}).emulator for setup in setups]
     spread = {"line_spread": "file"} if settings.resolution else {}
     arms = {
-        arm: {"emulator": network, **spread} for arm, network in zip(settings.arms or setups, networks, strict=True)
+        arm: {"emulator": network, "pixels": "sample", **spread}
+        for arm, network in zip(settings.arms or setups, networks, strict=True)
     }
     return SpectralModel(
         arms,
