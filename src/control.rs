@@ -48,9 +48,9 @@ impl Control {
         self
     }
 
-    /// Does `work` with the [`threads`](Control#structfield.threads) of this control: all that popfit computes for calls
-    /// that `work` makes on its own thread is computed there. Calls that take a `Control` do so themselves; this is for
-    /// those that take none.
+    /// Does `work` with the [`threads`](Control#structfield.threads) of this control: all that popfit computes for
+    /// calls that `work` makes on its own thread is computed there. Calls that take a `Control` do so themselves; this
+    /// is for those that take none.
     ///
     /// ```
     /// use popfit::{Control, Device};

@@ -295,8 +295,8 @@ impl Error {
     }
 
     /// Returns the name of the argument that is wrong, as the functions of this crate call it (`flux`, `ivar`, `mask`,
-    /// `wavelength`, `resolution`, `ids`, `arms`, `starts`, `x`, `y`, `sigma`, `formula` …), or that of the only invalid
-    /// setting; `None` if the error is not that of one argument.
+    /// `wavelength`, `resolution`, `ids`, `arms`, `starts`, `x`, `y`, `sigma`, `formula` …), or that of the only
+    /// invalid setting; `None` if the error is not that of one argument.
     pub fn argument(&self) -> Option<&str> {
         match self {
             Error::ShapeMismatch { argument, .. } => argument.as_deref(),

@@ -91,8 +91,8 @@ impl Formula {
     /// distinct and no function's or constant's.
     ///
     /// # Errors
-    /// The errors of [`parse`](Self::parse); [`Error::InvalidArgument`] if there is no predictor, or if a name cannot be a
-    /// predictor's.
+    /// The errors of [`parse`](Self::parse); [`Error::InvalidArgument`] if there is no predictor, or if a name cannot
+    /// be a predictor's.
     pub fn parse_with(text: &str, predictors: &[&str]) -> Result<Formula> {
         let predictors = check_predictors(predictors)?;
         let parsed = parsed(text, &predictors, Vec::new())?;
@@ -114,7 +114,8 @@ impl Formula {
     /// ```
     ///
     /// # Errors
-    /// Returns [`Error::InvalidArgument`] if a parameter is missing or named twice, or if a name is not one of the formula's.
+    /// Returns [`Error::InvalidArgument`] if a parameter is missing or named twice, or if a name is not one of the
+    /// formula's.
     pub fn with_parameters(self, names: &[&str]) -> Result<Formula> {
         let wrong = |name: &str, why: &str| {
             let message = format!("parameter `{name}` {why}; the formula has {}", self.parameters.join(", "));

@@ -41,8 +41,8 @@ impl SharedEmulator {
         shared(py, Emulator::from_bytes(name, bytes))
     }
 
-    /// Makes a network of its layers: weights (outputs, inputs), biases (outputs), and the functions of the hidden layers
-    /// and of the last one.
+    /// Makes a network of its layers: weights (outputs, inputs), biases (outputs), and the functions of the hidden
+    /// layers and of the last one.
     #[staticmethod]
     fn from_layers(
         py: Python<'_>,
