@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from pickle import PickleBuffer
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -238,9 +239,10 @@ class Emulator:
         """
         self._emulator.write(os.fspath(path), overwrite)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the network by the bytes of its file."""
-        return _emulator_of_bytes, (self._emulator.source, self._emulator.to_bytes())
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        """Pickle the network by the bytes of its file, out of band from protocol 5 on."""
+        data = self._emulator.to_bytes()
+        return _emulator_of_bytes, (self._emulator.source, PickleBuffer(data) if int(protocol) >= 5 else data)
 
     def __repr__(self) -> str:
         """Return labels and wavelengths."""
@@ -648,6 +650,6 @@ def _model_of_text_as_public(text: str, emulators: dict[str, Emulator]) -> Spect
     return SpectralModel.from_toml(text, ".", emulators)
 
 
-def _emulator_of_bytes(name: str, data: bytes) -> Emulator:
+def _emulator_of_bytes(name: str, data: bytes | PickleBuffer) -> Emulator:
     """Return a pickled network."""
-    return Emulator._of(_popfit.Emulator.from_bytes(name, data))
+    return Emulator._of(_popfit.Emulator.from_bytes(name, bytes(data)))

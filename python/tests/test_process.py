@@ -100,6 +100,11 @@ def test_pickles_fit_the_same_bits(
         assert_same_rows(table, command_table[:5], ("file",))
         assert_same_rows(pickle.loads(dumps(table)), table)
     assert copy.deepcopy(demo_model).bounds == demo_model.bounds
+    # networks are out of band where the protocol allows it
+    buffers: list[pickle.PickleBuffer] = []
+    small = pickle.dumps(demo_model, 5, buffer_callback=buffers.append)
+    assert len(small) < 10_000 < sum(buffer.raw().nbytes for buffer in buffers)
+    assert pickle.loads(small, buffers=buffers).bounds == demo_model.bounds
 
 
 def test_a_spawned_process_fits_the_same_bits(demo_model: popfit.SpectralModel, command_table: popfit.FitTable) -> None:
