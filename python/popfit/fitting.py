@@ -246,9 +246,11 @@ def fit_files(
         raise TypeError("files: give a path or a sequence of paths; popfit.fit takes arrays")
     outputs = (os.fspath(output), format, resume, overwrite, None if report is None else os.fspath(report))
     with progress_function(progress, "spectra") as on_progress:
-        summary, notes, stopped = _popfit.fit_files(
-            model._model, paths, outputs, settings, _watch(on_progress, timeout, threads)
-        )
+        watch = _watch(on_progress, timeout, threads)
+        try:
+            summary, notes, stopped = _popfit.fit_files(model._model, paths, outputs, settings, watch)
+        except KeyboardInterrupt as interrupt:  # before a table was written
+            raise Interrupted(str(interrupt.__cause__ or "the run was interrupted")) from interrupt
     _tell(notes)
     _raise_stopped(stopped, None)
     return summary

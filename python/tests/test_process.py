@@ -60,6 +60,37 @@ def test_ctrl_c_ends_a_run_with_what_was_fitted() -> None:
 
 
 @posix
+def test_ctrl_c_ends_a_run_over_files_whatever_it_replaces(tmp_path: Any) -> None:
+    text = LONG_RUN + textwrap.dedent(f"""
+        np.savez({str(tmp_path / "many.npz")!r}, wavelength=wavelength, flux=flux, ivar=ivar)
+        output = {str(tmp_path / "table.parquet")!r}
+        open(output, "w").write("an older result")
+        begun = []
+        def report(done, total):
+            if done and not begun:
+                begun.append(True)
+                print("begun", flush=True)
+        try:
+            popfit.fit_files(
+                model, {str(tmp_path / "many.npz")!r}, output, overwrite=True, device="cpu", progress=report
+            )
+        except popfit.Error as error:
+            print("an error that a loop would pass over:", error, flush=True)
+        except popfit.Interrupted as interrupted:
+            print(interrupted, flush=True)
+        print(open(output).read(), flush=True)
+    """)
+    with subprocess.Popen([sys.executable, "-W", "ignore", "-c", text], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        said, table = process.stdout.readline(), process.stdout.readline()
+        assert process.wait(30) == 0
+    assert "table.parquet" in said and "error" not in said
+    assert table == "an older result\n"
+
+
+@posix
 def test_a_forked_child_of_a_process_that_has_fitted_is_refused(tmp_path: Any) -> None:
     text = textwrap.dedent("""
         import os, sys, popfit

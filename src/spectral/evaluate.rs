@@ -20,6 +20,7 @@ use crate::spectral::input::limits::Tables;
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
 use crate::spectral::inspect::ready_at;
 use crate::spectral::results::blank::{blank, strict};
+use crate::threads;
 
 /// The objective of n spectra at one point each, from [`SpectralFitter::objective`]. P is the number of parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -93,7 +94,7 @@ impl SpectralFitter {
             Ok(ready_at(place, u, &limits, prepared.into()))
         };
         let points = parameters.par_chunks_exact(width).enumerate();
-        let all: Vec<Result<ReadySpectrum, Fault>> = points.map(ready_of).collect();
+        let all: Vec<Result<ReadySpectrum, Fault>> = threads::in_pool(|| points.map(ready_of).collect());
         let (ready, messages) = self.without_faults(spectra, all)?;
         // 2. Evaluate all, and write them to their places.
         let outcomes = input.outcomes(&ready, derivatives)?;
@@ -141,7 +142,7 @@ impl SpectralFitter {
             Ok(ReadySpectrum { place, prepared, limits, starts, may_add_starts: false })
         };
         let prepared = prepare_all(model, arms, grids, spectra.len()).into_par_iter().enumerate();
-        let all: Vec<Result<ReadySpectrum, Fault>> = prepared.map(starts_of).collect();
+        let all: Vec<Result<ReadySpectrum, Fault>> = threads::in_pool(|| prepared.map(starts_of).collect());
         let (ready, messages) = self.without_faults(spectra, all)?;
         // 2. Evaluate them, each by itself: starts of one spectrum would stop each other.
         let single = |one: &ReadySpectrum| {

@@ -92,10 +92,11 @@ fn values(records: &[StringRecord], place: usize, kind: Kind) -> Result<ColumnVa
         records.iter().map(|record| parse(record.get(place).unwrap_or_default()).ok_or(record)).collect()
     }
     // Other programs write nothing where there is no number.
+    let integer = |text: &str| if text.is_empty() { Some(0) } else { text.parse::<i64>().ok() };
     let float = |text: &str| if text.is_empty() { Some(f64::NAN) } else { text.parse().ok() };
     Ok(match kind {
-        Kind::Int32 => ColumnValues::Int32(parse(records, place, |text| text.parse().ok())?),
-        Kind::Int64 => ColumnValues::Int64(parse(records, place, |text| text.parse().ok())?),
+        Kind::Int32 => ColumnValues::Int32(parse(records, place, |text| integer(text)?.try_into().ok())?),
+        Kind::Int64 => ColumnValues::Int64(parse(records, place, integer)?),
         Kind::Float64 => ColumnValues::Float64(parse(records, place, float)?),
         Kind::Text => ColumnValues::Text(parse(records, place, |text| Some(text.into()))?),
     })

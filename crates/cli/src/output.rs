@@ -33,7 +33,10 @@ impl std::str::FromStr for Format {
         match name {
             "table" => Ok(Format::Table),
             "rvtab" => Ok(Format::Rvtab),
-            _ => Err(Error::Usage(format!("format: {name:?} is no layout of a result; give \"table\" or \"rvtab\""))),
+            _ => {
+                let message = format!("format: {name:?} is no layout of a result; give \"table\" or \"rvtab\"");
+                Err(Error::InvalidArgument { argument: "format".into(), message })
+            }
         }
     }
 }

@@ -139,9 +139,9 @@ pub fn warn(note: impl std::fmt::Display) {
 /// Opens a result table to be read, and prints its reader's notes (such as unverified checksums) on standard error.
 pub fn open_table(path: &Path) -> Result<TableReader, Error> {
     let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
-    // the library knows more to say of CSV
     if !["parquet", "fits", "csv"].contains(&ending.as_deref().unwrap_or_default()) {
-        return Err(Error::Usage(format!("{}: give a result table, which ends in .parquet or .fits", path.display())));
+        let path = path.display();
+        return Err(Error::Usage(format!("{path}: give a result table, which ends in .parquet, .fits or .csv")));
     }
     let table = TableReader::open(path)?;
     for note in &table.notes {

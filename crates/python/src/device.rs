@@ -4,7 +4,7 @@ use popfit::{AvailableDevices, Device};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::wait::{Watch, run_or_raise};
+use crate::wait::{Watch, is_forked, run_or_raise};
 
 /// Devices as dictionaries, the selector that `auto` takes, the reason, and notes.
 type Found<'py> = (Bound<'py, PyList>, Option<String>, String, Vec<String>);
@@ -35,5 +35,8 @@ pub fn devices(py: Python<'_>) -> PyResult<Found<'_>> {
 /// Closes the devices that are kept open; those that a run uses close with it.
 #[pyfunction]
 pub fn close_devices(py: Python<'_>) {
-    py.detach(Device::forget_open);
+    // a forked child has not opened its parent's devices
+    if !is_forked() {
+        py.detach(Device::forget_open);
+    }
 }

@@ -12,7 +12,7 @@ use pyo3::types::PyBytes;
 
 use crate::arrays::{give, give_shaped};
 use crate::errors::{exception, input_error};
-use crate::wait::{Watch, run_or_raise};
+use crate::wait::{Watch, begin, run_or_raise};
 
 /// Spectra between two looks at whether a prediction is cancelled.
 const BLOCK: usize = 1024;
@@ -32,13 +32,15 @@ impl SharedEmulator {
     /// Reads a file of a network.
     #[staticmethod]
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<SharedEmulator> {
-        shared(py, Emulator::open(path))
+        begin(py)?;
+        shared(py, py.detach(|| Emulator::open(path)))
     }
 
     /// Reads a network from the bytes of such a file.
     #[staticmethod]
     fn from_bytes(py: Python<'_>, name: String, bytes: &[u8]) -> PyResult<SharedEmulator> {
-        shared(py, Emulator::from_bytes(name, bytes))
+        begin(py)?;
+        shared(py, py.detach(|| Emulator::from_bytes(name, bytes)))
     }
 
     /// Makes a network of its layers: weights (outputs, inputs), biases (outputs), and the functions of the hidden

@@ -27,7 +27,8 @@ pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
         Error::Format { path, .. } | Error::TooLarge { path, .. } => {
             of_class(py, "InputError", message, |details| details.set_item("path", text(path)))
         }
-        Error::OutputLocked { path }
+        Error::Interrupted { path, .. }
+        | Error::OutputLocked { path }
         | Error::InputChanged { path }
         | Error::Journal { path, .. }
         | Error::Unsettled { path, .. }

@@ -65,6 +65,15 @@ impl Settings {
         Ok(run)
     }
 
+    /// Returns the fitter of these settings; it opens the device.
+    ///
+    /// # Errors
+    /// Returns the errors of names that the crate does not know, and of devices.
+    fn fitter(&self, model: &SharedModel) -> Result<SpectralFitter, Error> {
+        let run = self.run_over(model, Vec::new(), PathBuf::new())?;
+        run.fitter(Some(&model.file), model.model.clone())
+    }
+
     /// Returns which spectra of files are read.
     fn selection(&self, model: &SharedModel) -> Selection {
         let mut selection = Selection::default();
@@ -113,19 +122,15 @@ pub fn fit<'py>(
     watch: GivenWatch,
 ) -> PyResult<Bound<'py, PyDict>> {
     let watch = watch.check(py)?;
-    let made = settings
-        .run_over(model, Vec::new(), PathBuf::new())
-        .and_then(|run| run.fitter(Some(&model.file), model.model.clone()));
-    let fitter = made.map_err(|error| exception(py, &error))?;
     let selection = settings.selection(model);
     let mut array_notes = Vec::new();
     let Outcome { result: fitted, stopped } = if let Ok(paths) = source.extract::<Vec<PathBuf>>() {
-        run(py, watch, |control| fit_paths(&fitter, model, &paths, &selection, control))?
+        run(py, watch, |control| fit_paths(&settings.fitter(model)?, model, &paths, &selection, control))?
     } else {
         let source = Source::hold(&source)?;
         let (lent, unread) = source.lend(py, model.model.widening())?;
         array_notes = unread;
-        run(py, watch, |control| fit_spectra(&fitter, model, lent.get(), control))?
+        run(py, watch, |control| fit_spectra(&settings.fitter(model)?, model, lent.get(), control))?
     };
     let Fitted { table, metadata, notes, flags } = fitted;
     let answer = PyDict::new(py);
@@ -207,7 +212,7 @@ pub fn fit_files<'py>(
 ) -> PyResult<Bound<'py, PyTuple>> {
     let watch = watch.check(py)?;
     let (path, format, resume, overwrite, report) = output;
-    let events = std::sync::Arc::new(Mutex::new(Vec::new()));
+    let events = std::sync::Arc::new(Mutex::new(Vec::<Note>::new()));
     let told = events.clone();
     let mut run_over = settings.run_over(model, files, path).map_err(|error| exception(py, &error))?;
     run_over.format = format.parse().map_err(|error: Error| exception(py, &error))?;
@@ -222,7 +227,10 @@ pub fn fit_files<'py>(
             told.push((kind, text));
         }
     }));
-    let Outcome { result, stopped } = run(py, watch, move |control| popfit_cli::fit_files(run_over, control))?;
+    let outcome = run(py, watch, move |control| popfit_cli::fit_files(run_over, control));
+    let mut events = events.lock().map(|events| events.clone()).unwrap_or_default();
+    let Outcome { result, stopped } = outcome.map_err(|error| with_warnings(py, error, &events))?;
+    events.extend(of_kind("warning", result.summary.failures.clone()));
     let summary = PyDict::new(py);
     let statuses: HashMap<&str, u64> =
         result.statuses.iter().map(|status| (status.text.as_str(), status.count)).collect();
@@ -234,6 +242,14 @@ pub fn fit_files<'py>(
     summary.set_item("bad_inputs", result.bad_inputs.clone())?;
     summary.set_item("flags", result.flags.clone())?;
     summary.set_item("text", result.to_string())?;
-    let events = events.lock().map(|events| events.clone()).unwrap_or_default();
     (summary, events, stopped).into_pyobject(py)
+}
+
+/// Returns an exception with notes of what was to be warned of before it.
+fn with_warnings(py: Python<'_>, error: PyErr, events: &[Note]) -> PyErr {
+    for (_, text) in events.iter().filter(|(kind, _)| *kind == "warning") {
+        // an exception without a note is better than none
+        let _ = error.value(py).call_method1("add_note", (text,));
+    }
+    error
 }

@@ -35,8 +35,8 @@ pub fn write_report<'py>(
         .version(env!("CARGO_PKG_VERSION").into())
         .metadata(metadata.metadata())
         .units(table.units().to_vec());
-    if let Some(seconds) = seconds {
-        about = about.time(Duration::from_secs_f64(seconds));
+    if let Some(time) = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+        about = about.time(time);
     }
     run_or_raise(py, Watch::default(), move |_| {
         let page = ReportFile::create(&path, &WriteOptions::default().overwrite(overwrite))?;

@@ -102,8 +102,8 @@ impl<'py> Source<'py> {
             Source::Files(spectra) => Ok((Lent::Files(spectra), Vec::new())),
             Source::Arrays(arrays) => {
                 let arrays = lend_all(py, arrays)?;
-                let (spectra, notes) =
-                    Spectra::from_named_arrays(arrays, widening).map_err(|error| exception(py, &error))?;
+                let made = py.detach(|| Spectra::from_named_arrays(arrays, widening));
+                let (spectra, notes) = made.map_err(|error| exception(py, &error))?;
                 Ok((Lent::Arrays(spectra), notes))
             }
         }

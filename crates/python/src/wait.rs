@@ -27,9 +27,14 @@ pub fn after_fork() {
     IS_FORKED.store(HAS_RUN.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
+/// Returns whether this is a forked child whose parent had begun a run.
+pub fn is_forked() -> bool {
+    IS_FORKED.load(Ordering::Relaxed)
+}
+
 /// Refuses work in a forked child whose parent has fitted: it would wait for threads that do not exist there.
 pub fn begin(py: Python<'_>) -> PyResult<()> {
-    if IS_FORKED.load(Ordering::Relaxed) {
+    if is_forked() {
         let message = "this process was forked from one that had used popfit, whose threads and devices a fork does \
                        not copy: use multiprocessing's start method \"spawn\" or \"forkserver\"";
         return Err(of_class(py, "ForkError", message.into(), |_| Ok(())));
@@ -65,7 +70,8 @@ pub struct Outcome<T> {
 /// Runs `work` with the GIL released, until it ends or an exception on the caller's thread cancels it.
 ///
 /// # Errors
-/// Returns the exception of `work`'s error; an `InternalError` if it panics.
+/// Returns the exception of `work`'s error, or that which ended the run, with the former as its cause; an
+/// `InternalError` if `work` panics.
 pub fn run<T: Send>(
     py: Python<'_>,
     watch: Watch,
@@ -94,7 +100,7 @@ pub fn run<T: Send>(
         }
         _ => Ok(()),
     };
-    let (ended, stopped) = py.detach(|| {
+    let (ended, mut stopped) = py.detach(|| {
         thread::scope(|scope| {
             let (ends, ended) = channel::<()>();
             let control = &control;
@@ -113,9 +119,15 @@ pub fn run<T: Send>(
             (worker.join(), stopped)
         })
     });
-    let result = ended.map_err(|panic| internal_error(py, panic.as_ref()))?.map_err(|error| exception(py, &error))?;
-    let stopped = stopped.or_else(|| report(py).err());
-    Ok(Outcome { result, stopped })
+    match (ended.map_err(|panic| internal_error(py, panic.as_ref()))?, stopped.take()) {
+        (Ok(result), stopped) => Ok(Outcome { result, stopped: stopped.or_else(|| report(py).err()) }),
+        (Err(error), None) => Err(exception(py, &error)),
+        // the crate's error says what is left of a run that was ended
+        (Err(error), Some(stop)) => {
+            stop.set_cause(py, Some(exception(py, &error)));
+            Err(stop)
+        }
+    }
 }
 
 /// Runs `work` as [`run`] does, where nothing is lost if an exception on the caller's thread ends it.

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! - The type decides how many columns the field has, how they are stored, and the type of their cells: see [`Cell`]
-//!   and [`Field`](cells::Field).
+//!   and [`Field`].
 //! - In a column's name NAME stands for each free parameter, ARM for each arm, and A_B for each pair of parameters. The
 //!   order is that of the file. Columns of parameters that stand together here are written parameter by parameter.
 //! - `later` columns are missing in tables of earlier versions: their cells are then 0, NaN or empty. New columns are

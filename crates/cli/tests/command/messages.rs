@@ -52,8 +52,8 @@ fn what_is_no_table_or_network_is_named() {
     let model = demo_file("model.toml");
     let model = model.to_str().unwrap();
     let cases: [(&[&str], &str); 5] = [
-        (&["compare", spectra, spectra], "spectra.npz: give a result table, which ends in .parquet or .fits"),
-        (&["report", "page.html"], "page.html: give a result table, which ends in .parquet or .fits"),
+        (&["compare", spectra, spectra], "spectra.npz: give a result table, which ends in .parquet, .fits or .csv"),
+        (&["report", "page.html"], "page.html: give a result table, which ends in .parquet, .fits or .csv"),
         (&["check", "model.toml"], "this is a file of spectra, not of a network: it has fluxes and no weights"),
         (&["check", model, "star.txt"], "np.loadtxt reads a table of text"),
         (&["init", "broken.safetensors", "-o", "new.toml"], "broken.safetensors: "),
