@@ -11,7 +11,7 @@ use crate::setters::setters;
 use crate::threads;
 
 /// A function that receives the number of finished spectra or curves and their total. It is called from any thread, one
-/// call at a time. A slow function delays the fits.
+/// call at a time. A slow function delays the fits. It must not call popfit, because the thread belongs to the run.
 pub type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 
 /// Reports the progress of a run, and stops it. Clones control the same runs.
@@ -28,8 +28,8 @@ pub struct Control {
     /// Maximum time of the run. Then the run stops as if `cancel` were set.
     pub timeout: Option<Duration>,
     /// Number of threads that compute, at least 1; unless set, those of rayon's pool in which the call is made, or of
-    /// its global one. Pools are kept: the same number has the same threads in every run. No bit of a result depends
-    /// on it.
+    /// its global one. Pools are kept: the same number has the same threads in every run, but for a stream that is
+    /// begun in a worker of rayon's, which starts threads of its own. No bit of a result depends on it.
     pub threads: Option<usize>,
 }
 

@@ -118,8 +118,8 @@ pub use recording::Precision;
 pub use solver::{LevenbergMarquardt, NelderMead, Solver, Status};
 pub use spectra::{Spectra, Widening};
 pub use spectral::{
-    ArmCoverage, ArmFit, ArmPrediction, ColumnValues, ColumnView, DeviceProfile, DeviceRows, DeviceStage, FitColumn,
-    FitRow, FitTable, FlagCounts, Guess, GuessedStart, HostStage, Id, Journal, Objectives, Profile, Rounds, RowView,
+    ArmCoverage, ArmFit, ArmPrediction, ColumnView, DeviceProfile, DeviceRows, DeviceStage, FitColumn, FitRow,
+    FitTable, FitValues, FlagCounts, Guess, GuessedStart, HostStage, Id, Journal, Objectives, Profile, Rounds, RowView,
     Schema, Sink, SpectralFitter, Summary, VelocityPosterior,
 };
 #[cfg(feature = "files")]

@@ -244,11 +244,17 @@ def fit_files(
     paths = _paths(list(files) if isinstance(files, Iterator) else files)
     if paths is None:
         raise TypeError("files: give a path or a sequence of paths; popfit.fit takes arrays")
-    outputs = (os.fspath(output), format, resume, overwrite, None if report is None else os.fspath(report))
+    written = {
+        "path": os.fspath(output),
+        "format": format,
+        "resume": resume,
+        "overwrite": overwrite,
+        "report": None if report is None else os.fspath(report),
+    }
     with progress_function(progress, "spectra") as on_progress:
         watch = _watch(on_progress, timeout, threads)
         try:
-            summary, notes, stopped = _popfit.fit_files(model._model, paths, outputs, settings, watch)
+            summary, notes, stopped = _popfit.fit_files(model._model, paths, written, settings, watch)
         except KeyboardInterrupt as interrupt:  # before a table was written
             raise Interrupted(str(interrupt.__cause__ or "the run was interrupted")) from interrupt
     _tell(notes)

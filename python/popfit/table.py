@@ -14,6 +14,7 @@ import numpy.typing as npt
 from popfit import _popfit
 from popfit._arrays import Array
 from popfit._errors import ColumnError, InputError
+from popfit.devices import get_threads
 from popfit.spectra import Path, Spectra, as_spectra
 
 if TYPE_CHECKING:
@@ -255,7 +256,8 @@ class FitTable:
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(os.fspath(folder), "index.html")
         shown = None if model is None else model._model
-        _popfit.write_report(self._rust_columns(), self.metadata, path, overwrite, shown, sources, self._seconds)
+        page = {"path": path, "overwrite": overwrite, "seconds": self._seconds, "threads": get_threads()}
+        _popfit.write_report(self._rust_columns(), self.metadata, page, shown, sources)
         return path
 
     def plot(self, row: int, *, model: SpectralModel | None = None, spectra: object = None, ax: Any = None) -> Any:

@@ -91,6 +91,28 @@ def test_ctrl_c_ends_a_run_over_files_whatever_it_replaces(tmp_path: Any) -> Non
 
 
 @posix
+def test_the_command_leaves_no_handler_of_signals(tmp_path: Any) -> None:
+    text = textwrap.dedent(f"""
+        import os, signal, popfit
+        terminated = []
+        signal.signal(signal.SIGTERM, lambda *_: terminated.append(True))
+        files = [{str(ROOT / "data" / "model.toml")!r}, {str(ROOT / "data" / "spectra.npz")!r}]
+        code = popfit.main(["fit", *files, "-o", {str(tmp_path / "out.csv")!r}, "--device", "cpu", "--quiet"])
+        interrupts = 0
+        for _ in range(3):
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                while True:
+                    pass
+            except KeyboardInterrupt:
+                interrupts += 1
+        os.kill(os.getpid(), signal.SIGTERM)
+        print(code, interrupts, terminated)
+    """)
+    assert run_python("-c", text).stdout == "0 3 [True]\n"
+
+
+@posix
 def test_a_forked_child_of_a_process_that_has_fitted_is_refused(tmp_path: Any) -> None:
     text = textwrap.dedent("""
         import os, sys, popfit

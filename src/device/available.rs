@@ -71,7 +71,7 @@ pub struct AvailableDevices {
     pub devices: Vec<DeviceDescription>,
     /// Selector of the device that `auto` takes; `None` if it takes none, because the environment is invalid.
     pub auto: Option<String>,
-    /// Why `auto` takes it, and what it passes over.
+    /// Reason why `auto` takes it, and what it passes over.
     pub auto_reason: String,
     /// Reasons why a GPU is missing or is not used, each a sentence that says what to do.
     pub notes: Vec<String>,
@@ -143,7 +143,7 @@ impl DeviceDescription {
     }
 }
 
-/// What `auto` takes.
+/// Result of the selector `auto`.
 pub(super) struct Auto {
     pub device: Result<Device>,
     selector: String,

@@ -23,9 +23,8 @@ impl Emulator {
         let (start, hash) = fingerprint(path)?;
         let mut emulator = if start == npz::MAGIC { payne::open(path)? } else { open_native(path)? };
         emulator.check(|message| Error::format(path, message))?;
-        if emulator.hash.is_empty() {
-            emulator.hash = hash;
-        }
+        // a file cannot say what its own hash is; a copy in memory may
+        emulator.hash = hash;
         Ok(emulator)
     }
 

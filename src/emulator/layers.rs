@@ -144,7 +144,7 @@ impl std::str::FromStr for Activation {
     fn from_str(name: &str) -> crate::Result<Activation> {
         Activation::of_name(name).ok_or_else(|| {
             let hint = crate::suggest::hint(name, Activation::NAMES.iter().map(|(known, _)| *known));
-            crate::Error::Usage(format!("`{name}` is not an activation for hidden layers{hint}"))
+            crate::Error::invalid("activation", format!("`{name}` is not an activation for hidden layers{hint}"))
         })
     }
 }

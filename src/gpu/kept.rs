@@ -10,7 +10,7 @@ use super::context::{Context, Options};
 use super::{GpuDevice, probe};
 use crate::error::Result;
 
-/// What tells adapters apart: their place in wgpu's list, and their name, backend and bus.
+/// Identity of an adapter: its place in wgpu's list, and its name, backend and bus.
 type Key = (usize, String, wgpu::Backend, String);
 
 /// The open devices.

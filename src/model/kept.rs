@@ -1,4 +1,4 @@
-//! What later rooms make of a model once, kept with it for all of its clones.
+//! Data that later rooms make of a model once, kept with it for all of its clones.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,8 @@ use crate::error::Result;
 /// Number of keys whose data are kept: the first guess of the usual seed, and that of another one.
 const MOST: usize = 2;
 
-/// Data made of a model and of a key, which are in memory once. They may be large: those of the last few keys are kept.
+/// Data made of a model and of a key, which are in memory once. They may be large: those of the keys that were made last are
+/// kept.
 #[derive(Clone, Default)]
 pub struct Kept(Arc<Shared>);
 

@@ -45,7 +45,7 @@ pub use results::schema::Schema;
 pub use results::table::{FitTable, RowView, Sink};
 #[cfg(feature = "files")]
 pub(crate) use results::values::Kind;
-pub use results::values::{ColumnValues, ColumnView, FitColumn};
+pub use results::values::{ColumnView, FitColumn, FitValues};
 use run::Run;
 use search::shared::Shared;
 use stream::in_memory;

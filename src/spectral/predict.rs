@@ -29,8 +29,8 @@ impl SpectralFitter {
     /// masks of `like` have no effect, and arms that it lacks are left out.
     ///
     /// # Errors
-    /// Returns [`Error::Usage`] for another number of values than the model has free parameters, for a value outside
-    /// its bounds, for spectra without a row, and if no pixel is left; and the errors that a
+    /// Returns [`Error::InvalidArgument`] for another number of values than the model has free parameters, and for a
+    /// value outside its bounds; [`Error::Usage`] for spectra without a row, and if no pixel is left; and the errors that a
     /// [`fit`](SpectralFitter::fit) of these spectra would have for their arms and wavelengths.
     pub fn predict(&self, parameters: &[f64], like: Option<&Spectra>) -> Result<Vec<ArmPrediction>> {
         self.check_values(parameters)?;
@@ -76,13 +76,13 @@ impl SpectralFitter {
         let names = self.parameters();
         if values.len() != names.len() {
             let (given, wanted) = (values.len(), names.join(", "));
-            return Err(Error::Usage(format!("{given} values are given for the free parameters {wanted}")));
+            let message = format!("{given} values are given for the free parameters {wanted}");
+            return Err(Error::invalid("parameters", message));
         }
         for ((name, value), (lower, upper)) in names.iter().zip(values).zip(self.model.bounds()) {
             if !(lower..=upper).contains(value) {
-                return Err(Error::Usage(format!(
-                    "{name} = {value} is outside the model's bounds, {lower} to {upper}"
-                )));
+                let message = format!("{name} = {value} is outside the model's bounds, {lower} to {upper}");
+                return Err(Error::invalid("parameters", message));
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::io;
 use csv::{Error, ErrorKind, IntoInnerError, Writer};
 
 use crate::io::files::File;
-use crate::spectral::{Column, ColumnValues};
+use crate::spectral::{Column, FitValues};
 
 /// A result table that is being written as CSV.
 pub(super) struct CsvTable {
@@ -23,14 +23,14 @@ impl CsvTable {
     }
 
     /// Writes one CSV line per row, with a field for each column.
-    pub fn append(&mut self, columns: &[ColumnValues]) -> io::Result<()> {
-        for row in 0..columns.first().map_or(0, ColumnValues::len) {
+    pub fn append(&mut self, columns: &[FitValues]) -> io::Result<()> {
+        for row in 0..columns.first().map_or(0, FitValues::len) {
             for column in columns {
                 let field: Cow<str> = match column {
-                    ColumnValues::Int32(values) => values[row].to_string().into(),
-                    ColumnValues::Int64(values) => values[row].to_string().into(),
-                    ColumnValues::Float64(values) => float(values[row]).into(),
-                    ColumnValues::Text(texts) => texts[row].as_str().into(),
+                    FitValues::Int32(values) => values[row].to_string().into(),
+                    FitValues::Int64(values) => values[row].to_string().into(),
+                    FitValues::Float64(values) => float(values[row]).into(),
+                    FitValues::Text(texts) => texts[row].as_str().into(),
                 };
                 self.writer.write_field(field.as_bytes()).map_err(system)?;
             }

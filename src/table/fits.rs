@@ -14,7 +14,7 @@ use crate::io::fits::writer::cards::Cards;
 use crate::io::fits::writer::table::{FitsColumn, TableUnit, refused};
 use crate::io::output::Metadata;
 use crate::spectra;
-use crate::spectral::{Column, ColumnValues, Kind};
+use crate::spectral::{Column, FitValues, Kind};
 
 /// A result table that is being written as FITS.
 pub(super) struct FitsTable {
@@ -35,7 +35,7 @@ impl FitsTable {
     }
 
     /// Appends rows, which are given by columns, to the table's temporary file.
-    pub fn append(&mut self, columns: Vec<ColumnValues>) -> std::io::Result<()> {
+    pub fn append(&mut self, columns: Vec<FitValues>) -> std::io::Result<()> {
         self.table.append(&columns.into_iter().map(as_in_fits).collect::<Vec<_>>())
     }
 
@@ -122,20 +122,20 @@ pub(super) fn spelled(unit: &str) -> &str {
 /// Returns an empty array of the element type that a column of this kind has.
 fn like(kind: Kind) -> spectra::ColumnValues {
     as_in_fits(match kind {
-        Kind::Int32 => ColumnValues::Int32(Vec::new()),
-        Kind::Int64 => ColumnValues::Int64(Vec::new()),
-        Kind::Float64 => ColumnValues::Float64(Vec::new()),
-        Kind::Text => ColumnValues::Text(Vec::new()),
+        Kind::Int32 => FitValues::Int32(Vec::new()),
+        Kind::Int64 => FitValues::Int64(Vec::new()),
+        Kind::Float64 => FitValues::Float64(Vec::new()),
+        Kind::Text => FitValues::Text(Vec::new()),
     })
 }
 
 /// Converts the values of a column to those of a FITS table, whose texts have escapes.
-fn as_in_fits(values: ColumnValues) -> spectra::ColumnValues {
+fn as_in_fits(values: FitValues) -> spectra::ColumnValues {
     match values {
-        ColumnValues::Int32(values) => spectra::ColumnValues::I32(values),
-        ColumnValues::Int64(values) => spectra::ColumnValues::I64(values),
-        ColumnValues::Float64(values) => spectra::ColumnValues::F64(values),
-        ColumnValues::Text(texts) => spectra::ColumnValues::Text(texts.iter().map(|text| escape(text)).collect()),
+        FitValues::Int32(values) => spectra::ColumnValues::I32(values),
+        FitValues::Int64(values) => spectra::ColumnValues::I64(values),
+        FitValues::Float64(values) => spectra::ColumnValues::F64(values),
+        FitValues::Text(texts) => spectra::ColumnValues::Text(texts.iter().map(|text| escape(text)).collect()),
     }
 }
 

@@ -20,7 +20,7 @@ use super::checksum::{self, Checksums};
 use crate::error::{Error, Result};
 use crate::io::files::File;
 use crate::io::output::Metadata;
-use crate::spectral::{Column, ColumnValues, FitTable, Kind};
+use crate::spectral::{Column, FitTable, FitValues, Kind};
 
 /// Key of a unit in the metadata of a field.
 pub(super) const UNIT: &str = "unit";
@@ -55,7 +55,7 @@ impl ParquetTable {
     }
 
     /// Writes rows, which are given by columns, to the Parquet file, and adds them to its checksums.
-    pub fn append(&mut self, columns: Vec<ColumnValues>) -> io::Result<()> {
+    pub fn append(&mut self, columns: Vec<FitValues>) -> io::Result<()> {
         let arrays = columns.into_iter().map(array).collect();
         let batch = RecordBatch::try_new(self.schema.clone(), arrays).map_err(|error| system(error.into()))?;
         self.checksums.add(&batch).map_err(io::Error::other)?;
@@ -143,11 +143,11 @@ fn data_type(kind: Kind) -> DataType {
 }
 
 /// Converts the values of a column to an Arrow array. Numbers are moved.
-fn array(values: ColumnValues) -> ArrayRef {
+fn array(values: FitValues) -> ArrayRef {
     match values {
-        ColumnValues::Int32(values) => Arc::new(Int32Array::from(values)),
-        ColumnValues::Int64(values) => Arc::new(Int64Array::from(values)),
-        ColumnValues::Float64(values) => Arc::new(Float64Array::from(values)),
-        ColumnValues::Text(values) => Arc::new(StringArray::from(values)),
+        FitValues::Int32(values) => Arc::new(Int32Array::from(values)),
+        FitValues::Int64(values) => Arc::new(Int64Array::from(values)),
+        FitValues::Float64(values) => Arc::new(Float64Array::from(values)),
+        FitValues::Text(values) => Arc::new(StringArray::from(values)),
     }
 }

@@ -12,7 +12,7 @@ use super::read_parquet::ParquetSource;
 use super::{Entry, Extension, extension};
 use crate::error::{Error, Result};
 use crate::io::output::Metadata;
-use crate::spectral::{Column, ColumnValues, FitRow, FitTable, Kind, LAYOUT, Schema, Store};
+use crate::spectral::{Column, FitRow, FitTable, FitValues, Kind, LAYOUT, Schema, Store};
 
 /// A column of a file that is to be read, by its index there, and the type of its values.
 pub(super) struct Wanted {
@@ -33,7 +33,7 @@ pub(super) trait Source {
     /// Returns notes for the user.
     fn notes(&self) -> Vec<String>;
     /// Reads these columns of the next rows; `None` at the end. Empty cells are 0, NaN or an empty text.
-    fn next_batch(&mut self, wanted: &[Wanted]) -> Result<Option<Vec<ColumnValues>>, String>;
+    fn next_batch(&mut self, wanted: &[Wanted]) -> Result<Option<Vec<FitValues>>, String>;
 }
 
 /// Converts the values of column `name` to this type. Integers become any; `None` are values of a type that no table
@@ -41,19 +41,15 @@ pub(super) trait Source {
 ///
 /// # Errors
 /// Returns a message with the column if its values are of another type, or too large.
-pub(super) fn converted(name: &str, values: Option<ColumnValues>, kind: Kind) -> Result<ColumnValues, String> {
+pub(super) fn converted(name: &str, values: Option<FitValues>, kind: Kind) -> Result<FitValues, String> {
     let wrong = || format!("column `{name}`: its values are not of the type {}", kind.name());
     Ok(match (values.ok_or_else(wrong)?, kind) {
-        (ColumnValues::Int64(values), Kind::Int32) => {
+        (FitValues::Int64(values), Kind::Int32) => {
             let narrow = |n: i64| i32::try_from(n).map_err(|_| format!("column `{name}`: {n} is too large"));
-            ColumnValues::Int32(values.into_iter().map(narrow).collect::<Result<_, _>>()?)
+            FitValues::Int32(values.into_iter().map(narrow).collect::<Result<_, _>>()?)
         }
-        (ColumnValues::Int64(values), Kind::Float64) => {
-            ColumnValues::Float64(values.into_iter().map(|n| n as f64).collect())
-        }
-        (ColumnValues::Int64(values), Kind::Text) => {
-            ColumnValues::Text(values.iter().map(ToString::to_string).collect())
-        }
+        (FitValues::Int64(values), Kind::Float64) => FitValues::Float64(values.into_iter().map(|n| n as f64).collect()),
+        (FitValues::Int64(values), Kind::Text) => FitValues::Text(values.iter().map(ToString::to_string).collect()),
         (values, kind) if values.kind() == kind => values,
         _ => return Err(wrong()),
     })

@@ -10,7 +10,7 @@ use super::Entry;
 use super::read::{Source, Wanted};
 use crate::error::{Error, Result};
 use crate::io::files::File;
-use crate::spectral::{ColumnValues, Kind};
+use crate::spectral::{FitValues, Kind};
 
 /// Number of rows per batch.
 const BATCH: usize = 4096;
@@ -63,7 +63,7 @@ impl Source for CsvSource {
         vec![note.into()]
     }
 
-    fn next_batch(&mut self, wanted: &[Wanted]) -> Result<Option<Vec<ColumnValues>>, String> {
+    fn next_batch(&mut self, wanted: &[Wanted]) -> Result<Option<Vec<FitValues>>, String> {
         let records: Vec<StringRecord> =
             self.reader.records().take(BATCH).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
         if records.is_empty() {
@@ -82,7 +82,7 @@ impl Source for CsvSource {
 }
 
 /// Parses the fields of a column as values of this type; the error is a record whose field has another.
-fn values(records: &[StringRecord], place: usize, kind: Kind) -> Result<ColumnValues, &StringRecord> {
+fn values(records: &[StringRecord], place: usize, kind: Kind) -> Result<FitValues, &StringRecord> {
     /// Parses the field of each record with a function that returns `None` for a bad one.
     fn parse<T>(
         records: &[StringRecord],
@@ -95,9 +95,9 @@ fn values(records: &[StringRecord], place: usize, kind: Kind) -> Result<ColumnVa
     let integer = |text: &str| if text.is_empty() { Some(0) } else { text.parse::<i64>().ok() };
     let float = |text: &str| if text.is_empty() { Some(f64::NAN) } else { text.parse().ok() };
     Ok(match kind {
-        Kind::Int32 => ColumnValues::Int32(parse(records, place, |text| integer(text)?.try_into().ok())?),
-        Kind::Int64 => ColumnValues::Int64(parse(records, place, integer)?),
-        Kind::Float64 => ColumnValues::Float64(parse(records, place, float)?),
-        Kind::Text => ColumnValues::Text(parse(records, place, |text| Some(text.into()))?),
+        Kind::Int32 => FitValues::Int32(parse(records, place, |text| integer(text)?.try_into().ok())?),
+        Kind::Int64 => FitValues::Int64(parse(records, place, integer)?),
+        Kind::Float64 => FitValues::Float64(parse(records, place, float)?),
+        Kind::Text => FitValues::Text(parse(records, place, |text| Some(text.into()))?),
     })
 }

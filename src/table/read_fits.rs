@@ -11,7 +11,7 @@ use crate::error::{Error, Result, changed};
 use crate::io::fits::hdu::Checksums;
 use crate::io::fits::tables::FitsTables;
 use crate::spectra::{self, Column};
-use crate::spectral::ColumnValues;
+use crate::spectral::FitValues;
 
 /// Number of rows per batch.
 const BATCH: usize = 4096;
@@ -137,7 +137,7 @@ impl Source for FitsSource {
         self.notes.clone()
     }
 
-    fn next_batch(&mut self, wanted: &[Wanted]) -> Result<Option<Vec<ColumnValues>>, String> {
+    fn next_batch(&mut self, wanted: &[Wanted]) -> Result<Option<Vec<FitValues>>, String> {
         let rows = self.next..(self.next + BATCH).min(self.rows);
         if rows.is_empty() {
             return Ok(None);
@@ -155,9 +155,9 @@ impl Source for FitsSource {
 impl FitsSource {
     /// Returns the values of a column, with integers of any size as int64 and texts without escapes; `None` for other
     /// types.
-    fn values(&self, values: &spectra::ColumnValues) -> Option<ColumnValues> {
-        fn integers<T: Copy + TryInto<i64>>(values: &[T]) -> Option<ColumnValues> {
-            values.iter().map(|x| (*x).try_into().ok()).collect::<Option<_>>().map(ColumnValues::Int64)
+    fn values(&self, values: &spectra::ColumnValues) -> Option<FitValues> {
+        fn integers<T: Copy + TryInto<i64>>(values: &[T]) -> Option<FitValues> {
+            values.iter().map(|x| (*x).try_into().ok()).collect::<Option<_>>().map(FitValues::Int64)
         }
         match values {
             spectra::ColumnValues::U8(values) => integers(values),
@@ -168,13 +168,13 @@ impl FitsSource {
             spectra::ColumnValues::I64(values) => integers(values),
             spectra::ColumnValues::U64(values) => integers(values),
             spectra::ColumnValues::F32(values) => {
-                Some(ColumnValues::Float64(values.iter().map(|x| f64::from(*x)).collect()))
+                Some(FitValues::Float64(values.iter().map(|x| f64::from(*x)).collect()))
             }
-            spectra::ColumnValues::F64(values) => Some(ColumnValues::Float64(values.clone())),
+            spectra::ColumnValues::F64(values) => Some(FitValues::Float64(values.clone())),
             spectra::ColumnValues::Text(texts) if self.is_own => {
-                Some(ColumnValues::Text(texts.iter().map(|text| unescape(text)).collect()))
+                Some(FitValues::Text(texts.iter().map(|text| unescape(text)).collect()))
             }
-            spectra::ColumnValues::Text(texts) => Some(ColumnValues::Text(texts.clone())),
+            spectra::ColumnValues::Text(texts) => Some(FitValues::Text(texts.clone())),
             spectra::ColumnValues::Bool(_) => None,
         }
     }

@@ -18,7 +18,7 @@ use super::parquet::UNIT;
 use super::read::{Source, Wanted, converted};
 use crate::error::{Error, Result};
 use crate::io::files;
-use crate::spectral::ColumnValues;
+use crate::spectral::FitValues;
 
 /// A result table in Parquet.
 pub(super) struct ParquetSource {
@@ -128,7 +128,7 @@ impl Source for ParquetSource {
         }
     }
 
-    fn next_batch(&mut self, wanted: &[Wanted]) -> Result<Option<Vec<ColumnValues>>, String> {
+    fn next_batch(&mut self, wanted: &[Wanted]) -> Result<Option<Vec<FitValues>>, String> {
         let batch = decoded(|| self.reader.next().transpose())?;
         if let Checks::Verified(verifier) = &mut self.checks {
             match &batch {
@@ -146,27 +146,27 @@ impl Source for ParquetSource {
 }
 
 /// Returns the values of an array, with 0, NaN or an empty text in empty cells; `None` for types that no table has.
-fn values(array: &dyn Array) -> Option<ColumnValues> {
+fn values(array: &dyn Array) -> Option<FitValues> {
     let text = |text: Option<&str>| text.unwrap_or_default().to_string();
     Some(match array.data_type() {
         DataType::Int32 => {
             let integers = array.as_primitive::<Int32Type>().iter();
-            ColumnValues::Int64(integers.map(|n| n.map_or(0, i64::from)).collect())
+            FitValues::Int64(integers.map(|n| n.map_or(0, i64::from)).collect())
         }
         DataType::Int64 => {
-            ColumnValues::Int64(array.as_primitive::<Int64Type>().iter().map(Option::unwrap_or_default).collect())
+            FitValues::Int64(array.as_primitive::<Int64Type>().iter().map(Option::unwrap_or_default).collect())
         }
         DataType::Float32 => {
             let floats = array.as_primitive::<Float32Type>().iter();
-            ColumnValues::Float64(floats.map(|x| x.map_or(f64::NAN, f64::from)).collect())
+            FitValues::Float64(floats.map(|x| x.map_or(f64::NAN, f64::from)).collect())
         }
         DataType::Float64 => {
             let floats = array.as_primitive::<Float64Type>().iter();
-            ColumnValues::Float64(floats.map(|x| x.unwrap_or(f64::NAN)).collect())
+            FitValues::Float64(floats.map(|x| x.unwrap_or(f64::NAN)).collect())
         }
-        DataType::Utf8 => ColumnValues::Text(array.as_string::<i32>().iter().map(text).collect()),
-        DataType::LargeUtf8 => ColumnValues::Text(array.as_string::<i64>().iter().map(text).collect()),
-        DataType::Utf8View => ColumnValues::Text(array.as_string_view().iter().map(text).collect()),
+        DataType::Utf8 => FitValues::Text(array.as_string::<i32>().iter().map(text).collect()),
+        DataType::LargeUtf8 => FitValues::Text(array.as_string::<i64>().iter().map(text).collect()),
+        DataType::Utf8View => FitValues::Text(array.as_string_view().iter().map(text).collect()),
         _ => return None,
     })
 }

@@ -204,8 +204,10 @@ fn a_bad_field_of_csv_is_named() {
         assert!(said.contains(expected) && said.contains("out.csv"), "{said}, not {expected}");
     }
     // Other programs leave a field empty where there is no number.
-    std::fs::write(&path, whole.replace(",nan,", ",,")).unwrap();
-    assert!(FitTable::read(&path).unwrap().0.errors("velocity").unwrap()[0].is_nan());
+    std::fs::write(&path, whole.replace(",nan,", ",,").replace("c,a.npz,7,", "c,a.npz,,")).unwrap();
+    let table = FitTable::read(&path).unwrap().0;
+    assert!(table.errors("velocity").unwrap()[0].is_nan());
+    assert_eq!(table.row(1).row(), 0);
 }
 
 #[test]

@@ -9,11 +9,12 @@ use super::stdout::line;
 /// Runs `popfit devices`: prints a table of the CPU and GPUs, which one `--device auto` takes and why, and why a GPU is
 /// missing.
 pub fn run() -> Result<(), Failure> {
-    let AvailableDevices { devices, auto_reason, notes, .. } = Device::available();
+    let AvailableDevices { devices, auto, auto_reason, notes, .. } = Device::available();
     let mut rows = vec![cells(["--device", "name", "kind", "driver", "PCI", "memory", "limits", "kernels"])];
     rows.extend(devices.iter().map(row));
     print(&rows);
-    line(format_args!("\nauto takes {}: {auto_reason}", Device::auto()?.name()));
+    let taken = auto.and_then(|selector| devices.iter().find(|device| device.selector == selector));
+    line(format_args!("\nauto takes {}: {auto_reason}", taken.map_or("nothing", |device| &device.name)));
     notes.iter().for_each(|note| line(format_args!("note: {note}")));
     Ok(())
 }

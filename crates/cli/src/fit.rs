@@ -1,4 +1,4 @@
-//! `popfit fit`: a run over files, told on the terminal.
+//! `popfit fit`: a run over files, reported on the terminal.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -147,27 +147,27 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let shown = bar.clone();
     let mut control = Control::default().progress(move |done, _| shown.set_position(done)).profile(arguments.profile);
     control.threads = arguments.threads.map(usize::from);
-    let told = Arc::new(Mutex::new(Told::default()));
+    let reported = Arc::new(Mutex::new(Reported::default()));
     let mut files = arguments.files()?;
-    let (length, teller) = (bar.clone(), told.clone());
+    let (length, reporter) = (bar.clone(), reported.clone());
     files.on_event = Some(Box::new(move |event| {
-        let mut told = teller.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reported = reporter.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             Event::Begin { spectra } => {
                 length.set_length(spectra);
-                told.has_begun = true;
+                reported.has_begun = true;
             }
-            Event::Remains(text) => told.remains = Some(text),
+            Event::Remains(text) => reported.remains = Some(text),
             Event::Warning(text) if !quiet => say([format!("popfit: warning: {text}")]),
-            Event::Note(text) if !quiet => say([format!("popfit: {text}")]),
-            Event::Warning(_) | Event::Note(_) => {}
+            Event::Note(text) | Event::Advice(text) if !quiet => say([format!("popfit: {text}")]),
+            Event::Warning(_) | Event::Note(_) | Event::Advice(_) => {}
         }
     }));
-    signals::cancel(&control)?;
+    let _handlers = signals::cancel(&control)?;
     let done = fit_files(files, &control);
     bar.finish_and_clear();
-    let told = std::mem::take(&mut *told.lock().unwrap_or_else(PoisonError::into_inner));
-    let done = done.map_err(|error| failed(arguments, error, told))?;
+    let reported = std::mem::take(&mut *reported.lock().unwrap_or_else(PoisonError::into_inner));
+    let done = done.map_err(|error| failed(arguments, error, reported))?;
     if !quiet {
         let warnings = done.bad_inputs.iter().chain(&done.summary.failures);
         say(warnings.map(|text| format!("popfit: {text}")));
@@ -185,9 +185,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the run has told that decides how its failure is reported.
+/// Events of the run that decide how its failure is reported.
 #[derive(Default)]
-struct Told {
+struct Reported {
     /// The fits have begun.
     has_begun: bool,
     /// What is left of a run that failed, and how to go on.
@@ -202,28 +202,29 @@ impl Arguments {
         files.resume = self.resume;
         files.overwrite = self.overwrite;
         files.report.clone_from(&self.report);
-        files.strict = self.strict;
         files.selection = self.selection.selection()?;
         files.other_inputs.extend(self.selection.list());
-        files.device = self.device.as_str().into();
-        files.gpu_timeout = self.gpu_timeout.map(|seconds| Duration::from_secs(seconds.into()));
-        files.cpu_fallback = self.cpu_fallback;
-        files.max_memory = self.memory;
-        files.batch_size = self.batch.map(usize::from);
-        files.solver = self.solver;
-        files.max_rounds = self.max_rounds;
-        files.precision = match self.precision {
+        let settings = &mut files.settings;
+        settings.strict = self.strict;
+        settings.device = self.device.as_str().into();
+        settings.gpu_timeout = self.gpu_timeout.map(|seconds| Duration::from_secs(seconds.into()));
+        settings.cpu_fallback = self.cpu_fallback;
+        settings.max_memory = self.memory;
+        settings.batch_size = self.batch.map(usize::from);
+        settings.solver = self.solver;
+        settings.max_rounds = self.max_rounds;
+        settings.precision = match self.precision {
             Precision::F32 => popfit::Precision::F32,
             Precision::Mixed => popfit::Precision::Mixed,
         };
-        files.velocity_scan = self.velocity_scan.map(|scan| match scan {
+        settings.velocity_scan = self.velocity_scan.map(|scan| match scan {
             Scan::Off => VelocityScan::Off,
             Scan::Fixed => VelocityScan::Fixed,
             Scan::Refitted => VelocityScan::Refitted,
         });
-        files.released_errors = self.released_errors;
-        files.starts = self.starts.map(usize::from);
-        files.seed = self.seed;
+        settings.released_errors = self.released_errors;
+        settings.starts = self.starts.map(usize::from);
+        settings.seed = self.seed;
         files.option_names = OptionNames::Flags;
         Ok(files)
     }
@@ -235,13 +236,13 @@ fn say(lines: impl IntoIterator<Item = String>) {
 }
 
 /// Converts an error of the run to a failure with exit code and advice.
-fn failed(arguments: &Arguments, error: Error, told: Told) -> Failure {
+fn failed(arguments: &Arguments, error: Error, reported: Reported) -> Failure {
     let mut failure = match (&error, arguments.memory) {
         (Error::OutOfMemory { .. }, Some(bytes)) => Failure::usage(format!("--memory {bytes} is too little: {error}")),
-        _ if told.has_begun => Failure::running(error),
+        _ if reported.has_begun => Failure::running(error),
         _ => name_order(error, &arguments.model).into(),
     };
-    if let Some(remains) = told.remains {
+    if let Some(remains) = reported.remains {
         // Something is written.
         failure.code = 1;
         failure.add(&format!("\n{remains}"));

@@ -42,7 +42,7 @@ use popfit::{Error, ModelFile};
 
 pub use failure::Failure;
 pub use fit_files::{
-    BuiltModel, Event, FitDevice, FitFiles, FitFilesSummary, FitModel, OptionNames, StatusCount, fit_files,
+    BuiltModel, Event, FitDevice, FitFiles, FitFilesSummary, FitModel, FitSettings, OptionNames, StatusCount, fit_files,
 };
 pub use output::Format;
 #[doc(hidden)]
@@ -137,8 +137,17 @@ fn name_order(error: Error, model: &Path) -> Error {
 /// Runs the `popfit` command with these arguments, the program's name first, and returns its exit code. Exit code 0:
 /// every spectrum has a row; 1: the run failed; 2: bad usage, file or model; 3: the run came to its end, but no fit
 /// converged.
+///
+/// While it fits, Ctrl-C ends the run with what it has.
 pub fn run_code(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     execute("popfit", Arguments::try_parse_from(arguments), |arguments| dispatch(arguments.command))
+}
+
+/// Runs the command as [`run_code`] does, in a process that is there for it alone: a run also ends with what it has at
+/// SIGTERM, and when its terminal goes.
+pub fn run_process(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    signals::own_process();
+    run_code(arguments)
 }
 
 /// Runs `command` on the parsed arguments, or prints why there are none; prints failures, returns the exit code.

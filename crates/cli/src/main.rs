@@ -2,5 +2,5 @@
 
 /// Runs popfit with the arguments of the process.
 fn main() -> std::process::ExitCode {
-    popfit_cli::run_code(std::env::args_os()).into()
+    popfit_cli::run_process(std::env::args_os()).into()
 }

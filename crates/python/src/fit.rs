@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Mutex;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
 use popfit::{Control, Error, FitTable, FlagCounts, Metadata, Spectra, SpectralFitter};
-use popfit_cli::{BuiltModel, Event, FitFiles};
+use popfit_cli::{BuiltModel, Event, FitFiles, FitSettings};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -41,37 +40,33 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the run of these settings over files.
+    /// Returns these settings as the crate has them.
     ///
     /// # Errors
     /// Returns the errors of names that the crate does not know.
-    fn run_over(&self, model: &SharedModel, files: Vec<PathBuf>, output: PathBuf) -> Result<FitFiles, Error> {
-        let mut built = BuiltModel::new(model.model.clone(), model.file.text.clone());
-        built.file = Some(model.file.clone());
-        let mut run = FitFiles::new(built, files, output);
-        run.device = self.device.as_str().into();
-        run.starts = self.starts;
-        run.seed = Some(self.seed);
-        run.solver = parsed("solver", self.solver.as_deref())?;
-        run.max_rounds = self.max_rounds;
-        run.precision = parsed("precision", Some(&self.precision))?.unwrap_or_default();
-        run.velocity_scan = parsed("velocity_scan", self.velocity_scan.as_deref())?;
-        run.released_errors = self.released_errors;
-        run.strict = self.strict;
-        run.max_memory = self.max_memory;
-        run.batch_size = self.batch_size;
-        run.cpu_fallback = self.cpu_fallback;
-        run.selection = self.selection(model);
-        Ok(run)
+    fn of_fits(&self) -> Result<FitSettings, Error> {
+        let mut settings = FitSettings::default();
+        settings.device = self.device.as_str().into();
+        settings.starts = self.starts;
+        settings.seed = Some(self.seed);
+        settings.solver = parsed("solver", self.solver.as_deref())?;
+        settings.max_rounds = self.max_rounds;
+        settings.precision = parsed("precision", Some(&self.precision))?.unwrap_or_default();
+        settings.velocity_scan = parsed("velocity_scan", self.velocity_scan.as_deref())?;
+        settings.released_errors = self.released_errors;
+        settings.strict = self.strict;
+        settings.max_memory = self.max_memory;
+        settings.batch_size = self.batch_size;
+        settings.cpu_fallback = self.cpu_fallback;
+        Ok(settings)
     }
 
-    /// Returns the fitter of these settings; it opens the device.
+    /// Returns the fitter of these settings, and opens the device.
     ///
     /// # Errors
     /// Returns the errors of names that the crate does not know, and of devices.
     fn fitter(&self, model: &SharedModel) -> Result<SpectralFitter, Error> {
-        let run = self.run_over(model, Vec::new(), PathBuf::new())?;
-        run.fitter(Some(&model.file), model.model.clone())
+        self.of_fits()?.fitter(model.model.clone(), Some(&model.file))
     }
 
     /// Returns which spectra of files are read.
@@ -190,15 +185,24 @@ impl Fitted {
         control: &Control,
     ) -> Result<Fitted, Error> {
         let mut counts = FlagCounts::new(&fitter.parameters());
-        table.to_rows().iter().for_each(|row| counts.add(row));
+        table.rows().for_each(|row| counts.add(&row.to_row()));
         // the device's name says on how many threads the run was
         let metadata = control.scope(|| Metadata::of(fitter).model(model.file.text.clone()))?;
         Ok(Fitted { table, metadata, notes, flags: counts.lines() })
     }
 }
 
-/// Output of a run over files: path, layout, whether to resume, whether to overwrite, and folder of the report.
-type Output = (PathBuf, String, bool, bool, Option<PathBuf>);
+/// Output of a run over files.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Output {
+    path: PathBuf,
+    format: String,
+    resume: bool,
+    overwrite: bool,
+    /// Folder of the page about the run.
+    report: Option<PathBuf>,
+}
 
 /// Fits files into a table on the disk.
 #[pyfunction]
@@ -211,43 +215,58 @@ pub fn fit_files<'py>(
     watch: GivenWatch,
 ) -> PyResult<Bound<'py, PyTuple>> {
     let watch = watch.check(py)?;
-    let (path, format, resume, overwrite, report) = output;
-    let events = std::sync::Arc::new(Mutex::new(Vec::<Note>::new()));
-    let told = events.clone();
-    let mut run_over = settings.run_over(model, files, path).map_err(|error| exception(py, &error))?;
-    run_over.format = format.parse().map_err(|error: Error| exception(py, &error))?;
-    (run_over.resume, run_over.overwrite, run_over.report) = (resume, overwrite, report);
+    let reported = Arc::new(Mutex::new(Vec::<Note>::new()));
+    let mut run_over = run_over_files(model, files, output, &settings).map_err(|error| exception(py, &error))?;
+    let notes = reported.clone();
     run_over.on_event = Some(Box::new(move |event| {
-        let (kind, text) = match event {
+        let note = match event {
             Event::Note(text) => ("note", text),
-            Event::Warning(text) | Event::Remains(text) => ("warning", text),
+            Event::Advice(text) | Event::Warning(text) | Event::Remains(text) => ("warning", text),
             _ => return,
         };
-        if let Ok(mut told) = told.lock() {
-            told.push((kind, text));
-        }
+        notes.lock().unwrap_or_else(PoisonError::into_inner).push(note);
     }));
     let outcome = run(py, watch, move |control| popfit_cli::fit_files(run_over, control));
-    let mut events = events.lock().map(|events| events.clone()).unwrap_or_default();
-    let Outcome { result, stopped } = outcome.map_err(|error| with_warnings(py, error, &events))?;
-    events.extend(of_kind("warning", result.summary.failures.clone()));
+    let mut notes = std::mem::take(&mut *reported.lock().unwrap_or_else(PoisonError::into_inner));
+    let Outcome { result, stopped } = outcome.map_err(|error| with_warnings(py, error, &notes))?;
+    notes.extend(of_kind("warning", result.summary.failures.clone()));
     let summary = PyDict::new(py);
     let statuses: HashMap<&str, u64> =
         result.statuses.iter().map(|status| (status.text.as_str(), status.count)).collect();
     summary.set_item("spectra", result.summary.fits)?;
     summary.set_item("converged", result.converged())?;
     summary.set_item("interrupted", result.summary.interrupted)?;
-    summary.set_item("seconds", Duration::as_secs_f64(&result.time))?;
+    summary.set_item("seconds", result.time.as_secs_f64())?;
     summary.set_item("statuses", statuses)?;
     summary.set_item("bad_inputs", result.bad_inputs.clone())?;
     summary.set_item("flags", result.flags.clone())?;
     summary.set_item("text", result.to_string())?;
-    (summary, events, stopped).into_pyobject(py)
+    (summary, notes, stopped).into_pyobject(py)
+}
+
+/// Returns the run of a model over files.
+///
+/// # Errors
+/// Returns the errors of names that the crate does not know.
+fn run_over_files(
+    model: &SharedModel,
+    files: Vec<PathBuf>,
+    output: Output,
+    settings: &Settings,
+) -> Result<FitFiles, Error> {
+    let mut built = BuiltModel::new(model.model.clone(), model.file.text.clone());
+    built.file = Some(model.file.clone());
+    let mut run_over = FitFiles::new(built, files, output.path);
+    run_over.format = output.format.parse()?;
+    (run_over.resume, run_over.overwrite, run_over.report) = (output.resume, output.overwrite, output.report);
+    run_over.settings = settings.of_fits()?;
+    run_over.selection = settings.selection(model);
+    Ok(run_over)
 }
 
 /// Returns an exception with notes of what was to be warned of before it.
-fn with_warnings(py: Python<'_>, error: PyErr, events: &[Note]) -> PyErr {
-    for (_, text) in events.iter().filter(|(kind, _)| *kind == "warning") {
+fn with_warnings(py: Python<'_>, error: PyErr, notes: &[Note]) -> PyErr {
+    for (_, text) in notes.iter().filter(|(kind, _)| *kind == "warning") {
         // an exception without a note is better than none
         let _ = error.value(py).call_method1("add_note", (text,));
     }

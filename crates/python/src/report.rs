@@ -12,18 +12,26 @@ use crate::spectra::Source;
 use crate::table::{GivenMetadata, PythonColumn};
 use crate::wait::{Watch, run_or_raise};
 
+/// A page to write.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Page {
+    path: PathBuf,
+    overwrite: bool,
+    /// Time of the run that made the table, in seconds.
+    seconds: Option<f64>,
+    threads: usize,
+}
+
 /// Writes a page about a table, with some spectra and their fits if there are a model and spectra.
 #[pyfunction]
-#[allow(clippy::too_many_arguments, reason = "each is an argument of Python's function")]
 pub fn write_report<'py>(
     py: Python<'py>,
     columns: Vec<PythonColumn<'py>>,
     metadata: GivenMetadata,
-    path: PathBuf,
-    overwrite: bool,
+    page: Page,
     model: Option<&SharedModel>,
     sources: Vec<Bound<'py, PyAny>>,
-    seconds: Option<f64>,
 ) -> PyResult<()> {
     let table = metadata.table(py, columns)?;
     let widening = model.and_then(|model| model.model.widening());
@@ -35,16 +43,16 @@ pub fn write_report<'py>(
         .version(env!("CARGO_PKG_VERSION").into())
         .metadata(metadata.metadata())
         .units(table.units().to_vec());
-    if let Some(time) = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+    if let Some(time) = page.seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
         about = about.time(time);
     }
-    run_or_raise(py, Watch::default(), move |_| {
-        let page = ReportFile::create(&path, &WriteOptions::default().overwrite(overwrite))?;
+    run_or_raise(py, Watch::of_threads(page.threads), move |control| {
+        let file = ReportFile::create(&page.path, &WriteOptions::default().overwrite(page.overwrite))?;
         let mut kept = Collector::new(table.names());
         kept.add(&table.to_rows());
         if fitter.is_some() {
             lent.iter().for_each(|(spectra, _)| kept.attach_spectra(spectra.get()));
         }
-        page.write(&about, &kept, fitter.as_ref())
+        control.scope(|| file.write(&about, &kept, fitter.as_ref()))?
     })
 }

@@ -35,7 +35,7 @@ impl FileSpectra {
         })
     }
 
-    /// What the reader passed over or assumed.
+    /// Notes of the reader on what it passed over or assumed.
     #[getter]
     fn notes(&self) -> Vec<String> {
         self.notes.clone()

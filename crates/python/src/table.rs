@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use arrow_array::RecordBatchIterator;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use numpy::PyReadonlyArray1;
-use popfit::{ColumnValues, FitColumn, FitTable, Metadata, WriteOptions};
+use popfit::{FitColumn, FitTable, FitValues, Metadata, WriteOptions};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
@@ -29,10 +29,10 @@ pub fn give_columns<'py>(py: Python<'py>, table: FitTable) -> PyResult<Vec<Pytho
 fn give_column<'py>(py: Python<'py>, column: FitColumn) -> PyResult<PythonColumn<'py>> {
     let FitColumn { name, unit, meaning, values, .. } = column;
     let values = match values {
-        ColumnValues::Int32(values) => give(py, values),
-        ColumnValues::Int64(values) => give(py, values),
-        ColumnValues::Float64(values) => give(py, values),
-        ColumnValues::Text(values) => give_texts(py, &values)?.into_any(),
+        FitValues::Int32(values) => give(py, values),
+        FitValues::Int64(values) => give(py, values),
+        FitValues::Float64(values) => give(py, values),
+        FitValues::Text(values) => give_texts(py, &values)?.into_any(),
         other => return Err(PyTypeError::new_err(format!("{name}: a column of {other:?}"))),
     };
     Ok((name, unit, meaning, values))
@@ -41,13 +41,13 @@ fn give_column<'py>(py: Python<'py>, column: FitColumn) -> PyResult<PythonColumn
 /// Takes a column back from Python.
 fn take_column((name, unit, meaning, values): PythonColumn<'_>) -> PyResult<FitColumn> {
     let values = if let Ok(array) = values.extract::<PyReadonlyArray1<'_, f64>>() {
-        ColumnValues::Float64(array.as_slice()?.to_vec())
+        FitValues::Float64(array.as_slice()?.to_vec())
     } else if let Ok(array) = values.extract::<PyReadonlyArray1<'_, i64>>() {
-        ColumnValues::Int64(array.as_slice()?.to_vec())
+        FitValues::Int64(array.as_slice()?.to_vec())
     } else if let Ok(array) = values.extract::<PyReadonlyArray1<'_, i32>>() {
-        ColumnValues::Int32(array.as_slice()?.to_vec())
+        FitValues::Int32(array.as_slice()?.to_vec())
     } else {
-        ColumnValues::Text(values.extract()?)
+        FitValues::Text(values.extract()?)
     };
     Ok(FitColumn::new(name, unit, meaning, values))
 }

@@ -43,7 +43,7 @@ pub fn begin(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// What a run takes from its caller.
+/// Progress, timeout and threads of a run.
 #[derive(Default)]
 pub struct Watch {
     /// Called with the numbers of finished and of all fits.
@@ -55,7 +55,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Returns what a run takes that has only a number of threads.
+    /// Returns a watch of a run without progress and timeout.
     pub fn of_threads(threads: usize) -> Watch {
         Watch { threads: Some(threads), ..Watch::default() }
     }
@@ -151,7 +151,7 @@ fn internal_error(py: Python<'_>, panic: &(dyn Any + Send)) -> PyErr {
     of_class(py, "InternalError", message, |_| Ok(()))
 }
 
-/// What a run takes from its caller, as Python gives it.
+/// Progress, timeout and threads of a run, as Python gives them.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct GivenWatch {

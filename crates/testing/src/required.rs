@@ -13,7 +13,6 @@ use std::sync::{Mutex, Once, PoisonError};
 pub enum Need {
     Gpu,
     Chromium,
-    Python,
 }
 
 impl Need {
@@ -22,7 +21,6 @@ impl Need {
         match self {
             Need::Gpu => "POPFIT_REQUIRE_GPU",
             Need::Chromium => "POPFIT_REQUIRE_CHROMIUM",
-            Need::Python => "POPFIT_REQUIRE_PYTHON",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where named arrays are: the seam between a file or memory, and what spectra are made of.
+//! Places of named arrays: the seam between a file or memory, and what spectra are made of.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -149,7 +149,7 @@ pub trait Rows<'a>: Send {
     fn take_bits(&mut self, elements: usize, each: &mut dyn FnMut(u64)) -> Result<()>;
 }
 
-/// Where arrays are, for messages.
+/// Place of arrays, for messages.
 #[derive(Clone, Debug)]
 pub enum Place {
     /// The file at this path.

@@ -7,7 +7,7 @@ use crate::setters::setters;
 use crate::spectral::results::columns::{BadCell, Declared, FIELDS, Pattern, Presence, Store};
 use crate::spectral::results::quantity;
 use crate::spectral::results::row::{FitRow, Id};
-use crate::spectral::results::values::{ColumnValues, Kind};
+use crate::spectral::results::values::{FitValues, Kind};
 
 /// Facts that decide the columns, known before the first fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -242,8 +242,8 @@ impl Store {
     /// # Errors
     /// Returns a message with the column if columns differ in length, and with the row, too, for a value that
     /// is no cell of its column.
-    pub fn of_values(columns: &[Column], values: Vec<Option<ColumnValues>>, first: usize) -> Result<Store, String> {
-        let rows = values.iter().flatten().next().map_or(0, ColumnValues::len);
+    pub fn of_values(columns: &[Column], values: Vec<Option<FitValues>>, first: usize) -> Result<Store, String> {
+        let rows = values.iter().flatten().next().map_or(0, FitValues::len);
         let mut store = Store::default();
         let fields = store.fields_mut();
         for (Column { name, field, place, .. }, values) in columns.iter().zip(values) {
@@ -260,13 +260,13 @@ impl Store {
     }
 
     /// Returns the values of these columns. Those of floats are moved.
-    pub fn into_values(mut self, columns: &[Column]) -> Vec<ColumnValues> {
+    pub fn into_values(mut self, columns: &[Column]) -> Vec<FitValues> {
         let (rows, mut fields) = (self.len(), self.fields_mut());
         columns.iter().map(|column| fields[column.field].take(column.place, column.kind, rows)).collect()
     }
 
     /// Returns a copy of the values of a column; `None` if there is none.
-    pub fn values(&self, column: &Column) -> Option<ColumnValues> {
+    pub fn values(&self, column: &Column) -> Option<FitValues> {
         self.fields()[column.field].values(column.place, column.kind)
     }
 

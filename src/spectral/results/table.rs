@@ -14,7 +14,7 @@ use crate::spectral::results::columns::{Columns, Store};
 use crate::spectral::results::moments::VelocityPosterior;
 use crate::spectral::results::row::{FitRow, Id};
 use crate::spectral::results::schema::{Column, Schema};
-use crate::spectral::results::values::{ColumnValues, ColumnView, FitColumn, Kind};
+use crate::spectral::results::values::{ColumnView, FitColumn, FitValues, Kind};
 
 pub use row_view::RowView;
 
@@ -42,6 +42,8 @@ pub struct FitTable {
     parameters: Vec<String>,
     units: Vec<(String, String)>,
     arms: Vec<String>,
+    /// True if the ids of a table without rows are texts.
+    has_text_ids: bool,
     pub(super) store: Store,
 }
 
@@ -102,7 +104,9 @@ impl FitTable {
 
     /// Returns the facts that decide which columns the table has.
     pub(crate) fn schema(&self) -> Schema {
-        self.store.schema(self.parameters.clone(), self.arms.clone()).units(self.units.clone())
+        let mut schema = self.store.schema(self.parameters.clone(), self.arms.clone()).units(self.units.clone());
+        schema.text_ids |= self.is_empty() && self.has_text_ids;
+        schema
     }
 
     /// Returns every column that a written table has, in the order of the file. Columns of floats are moved, and not
@@ -154,7 +158,8 @@ impl FitTable {
         // 3. Store them.
         let store = Store::of_values(&expected, values, 0).map_err(Error::Usage)?;
         let Schema { parameters, units, arms, .. } = schema;
-        Ok(FitTable { parameters, units, arms, store })
+        let has_text_ids = text_ids && store.len() == 0;
+        Ok(FitTable { parameters, units, arms, has_text_ids, store })
     }
 
     /// Appends rows of results, or returns an error if one has another number of parameters than the table.
@@ -209,10 +214,10 @@ impl FitTable {
             return Some(ColumnView::Float64(floats));
         }
         match self.store.values(self.schema().columns().iter().find(|column| column.name == name)?)? {
-            ColumnValues::Int32(values) => Some(ColumnView::Int32(values)),
-            ColumnValues::Int64(values) => Some(ColumnView::Int64(values)),
-            ColumnValues::Text(values) => Some(ColumnView::Text(values)),
-            ColumnValues::Float64(_) => None,
+            FitValues::Int32(values) => Some(ColumnView::Int32(values)),
+            FitValues::Int64(values) => Some(ColumnView::Int64(values)),
+            FitValues::Text(values) => Some(ColumnView::Text(values)),
+            FitValues::Float64(_) => None,
         }
     }
 

@@ -26,7 +26,7 @@ impl Kind {
 /// Values of a column of results, one per row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum ColumnValues {
+pub enum FitValues {
     /// 32-bit integers, such as statuses.
     Int32(Vec<i32>),
     /// 64-bit integers, such as ids and counts.
@@ -37,14 +37,14 @@ pub enum ColumnValues {
     Text(Vec<String>),
 }
 
-impl ColumnValues {
+impl FitValues {
     /// Returns the number of rows.
     pub fn len(&self) -> usize {
         match self {
-            ColumnValues::Int32(values) => values.len(),
-            ColumnValues::Int64(values) => values.len(),
-            ColumnValues::Float64(values) => values.len(),
-            ColumnValues::Text(values) => values.len(),
+            FitValues::Int32(values) => values.len(),
+            FitValues::Int64(values) => values.len(),
+            FitValues::Float64(values) => values.len(),
+            FitValues::Text(values) => values.len(),
         }
     }
 
@@ -56,10 +56,10 @@ impl ColumnValues {
     /// Returns the type of the values.
     pub(crate) fn kind(&self) -> Kind {
         match self {
-            ColumnValues::Int32(_) => Kind::Int32,
-            ColumnValues::Int64(_) => Kind::Int64,
-            ColumnValues::Float64(_) => Kind::Float64,
-            ColumnValues::Text(_) => Kind::Text,
+            FitValues::Int32(_) => Kind::Int32,
+            FitValues::Int64(_) => Kind::Int64,
+            FitValues::Float64(_) => Kind::Float64,
+            FitValues::Text(_) => Kind::Text,
         }
     }
 }
@@ -75,7 +75,7 @@ pub struct FitColumn {
     /// Meaning, a few words in ASCII.
     pub meaning: String,
     /// One value per row.
-    pub values: ColumnValues,
+    pub values: FitValues,
 }
 
 impl FitColumn {
@@ -84,7 +84,7 @@ impl FitColumn {
         name: impl Into<String>,
         unit: impl Into<String>,
         meaning: impl Into<String>,
-        values: ColumnValues,
+        values: FitValues,
     ) -> FitColumn {
         FitColumn { name: name.into(), unit: unit.into(), meaning: meaning.into(), values }
     }
@@ -93,7 +93,7 @@ impl FitColumn {
 /// Values of a column of a [`FitTable`](crate::FitTable). Floats are lent by the table, others are copied.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "as in ColumnValues")]
+#[allow(missing_docs, reason = "as in FitValues")]
 pub enum ColumnView<'a> {
     Int32(Vec<i32>),
     Int64(Vec<i64>),

@@ -16,8 +16,9 @@ use crate::threads;
 /// Fits spectra in memory and returns their rows in order. `user_starts` (spectra, parameters) in physical units
 /// replace the first guess. Of several errors that of the first batch is returned.
 ///
-/// A caller in a rayon pool of its own keeps to that pool, and to the first device: the thread itself is then the only
-/// worker, and fits all spectra as one batch, because nothing would run beside the slowest fits of a smaller one.
+/// A caller in a rayon pool of its own keeps to that pool, unless `control` asks for threads, and to the first device:
+/// the thread itself is then the only worker, and fits all spectra as one batch, because nothing would run beside the
+/// slowest fits of a smaller one.
 pub fn fit(
     fitter: &SpectralFitter,
     spectra: &Spectra,

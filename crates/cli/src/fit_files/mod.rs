@@ -11,21 +11,20 @@ use std::time::{Duration, Instant};
 use popfit::report::{About, Collector, ReportFile};
 use popfit::spectra::{FilesReader, InputFiles, SpectraReader};
 use popfit::{
-    Control, Device, Error, Journal, Metadata, ModelFile, Precision, Result, SpectralFitter, SpectralModel, Status,
-    Summary, VelocityScan, WriteOptions,
+    Control, Error, Journal, Metadata, ModelFile, Precision, Result, SpectralFitter, Status, Summary, WriteOptions,
 };
 
-use super::output::{Format, Output};
+use super::output::Output;
 use super::profile::ProfileFiles;
 use super::rows::Counting;
 use super::targets::{Extras, Targets};
 use super::{report, selection};
-pub use settings::{BuiltModel, Event, FitDevice, FitFiles, FitModel, OptionNames};
+pub use settings::{BuiltModel, Event, FitDevice, FitFiles, FitModel, FitSettings, OptionNames};
 use summary::fitted;
 pub use summary::{FitFilesSummary, StatusCount};
 
 /// Fits every selected spectrum of the files, and writes the result table and what else is asked for. It prints
-/// nothing and catches no signal; what it has to tell goes to [`FitFiles::on_event`].
+/// nothing and catches no signal; its events go to [`FitFiles::on_event`].
 ///
 /// A run that `control` ends early still writes its table, with the status `interrupted` where a spectrum was not
 /// fitted, and a run with [`FitFiles::resume`] goes on from there.
@@ -51,18 +50,19 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
     let mut source = FilesReader::open(&files.spectra, &files.selection)?;
     targets.spare(file.iter().flat_map(ModelFile::inputs))?;
     selection::refuse_empty(&files.selection, source.len())?;
-    let fitter = files.fitter(file.as_ref(), model)?;
+    let fitter = files.settings_of_layout(file.as_ref(), &model)?.fitter(model, file.as_ref())?;
     let spectra = source.files();
     fitter.check_spectra(&spectra).map_err(|error| match &file {
         Some(file) => file.blame(error),
         None => error,
     })?;
-    if files.precision == Precision::Mixed && fitter.device_name().starts_with("cpu") {
-        files.tell(Event::Note("mixed precision is for GPUs: on the CPU it only takes longer".into()));
+    if files.settings.precision == Precision::Mixed && fitter.device_name().starts_with("cpu") {
+        files.report(Event::Note("mixed precision is for GPUs: on the CPU it only takes longer".into()));
     }
-    let missing = spectra.iter().flat_map(|file| fitter.notes(file));
-    let notes = fitter.model().assumptions().into_iter().chain(source.notes().iter().cloned()).chain(missing);
-    notes.chain(fitter.pixel_notes(&spectra)).for_each(|note| files.tell(Event::Note(note)));
+    let notes = fitter.model().assumptions().into_iter().chain(source.notes().iter().cloned());
+    notes.for_each(|note| files.report(Event::Note(note)));
+    let advice = spectra.iter().flat_map(|file| fitter.notes(file)).chain(fitter.pixel_notes(&spectra));
+    advice.for_each(|advice| files.report(Event::Advice(advice)));
     drop(spectra);
     let metadata = Metadata::of(&fitter).model(text);
     if !inputs.read(&control.cancel)? {
@@ -73,11 +73,11 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
     let key = format!("{}\nformat = {}", fitter.resume_key(&metadata.model, &files.selection, &inputs), files.format);
     let mut journal = Journal::open(&files.output, &key, files.resume)?;
     if let Some(damage) = journal.damage() {
-        files.tell(Event::Warning(damage.into()));
+        files.report(Event::Warning(damage.into()));
     }
     if files.resume && !journal.has_rows() {
         let output = files.output.display();
-        files.tell(Event::Note(format!("nothing is kept beside {output}: it is made from the start")));
+        files.report(Event::Note(format!("nothing is kept beside {output}: it is made from the start")));
     }
     targets.claim(&mut journal, files.overwrite, files.option_names)?;
     let is_new = !files.output.exists();
@@ -90,7 +90,7 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
     let profiles = control.profile.then(|| ProfileFiles::create(&files.output, may_replace)).transpose()?;
 
     // 3. Fit.
-    files.tell(Event::Begin { spectra: source.len() });
+    files.report(Event::Begin { spectra: source.len() });
     let begin = Instant::now();
     let collector = page.is_some().then(|| Collector::new(&fitter.parameters()));
     let mut sink = Counting::new(&mut table, &fitter.parameters(), collector);
@@ -171,72 +171,25 @@ impl FitFiles {
         }
     }
 
-    /// Makes the fitter of the run's settings, which override those of the model file.
-    pub fn fitter(&self, file: Option<&ModelFile>, model: SpectralModel) -> Result<SpectralFitter> {
-        let mut solver = self.solver.or(file.and_then(|file| file.solver)).unwrap_or_default();
-        if let Some(rounds) = self.max_rounds {
-            solver = solver.with_max_rounds(rounds);
-        }
-        let has_free_velocity = model.parameters().iter().any(|name| name == "velocity");
-        let usual_scan = match self.format {
-            Format::Rvtab if has_free_velocity => VelocityScan::Fixed,
-            _ => VelocityScan::Off,
-        };
-        let scan = self.velocity_scan.or(file.and_then(|file| file.velocity_scan)).unwrap_or(usual_scan);
-        if self.released_errors == Some(true) && self.format == Format::Rvtab {
-            let [errors, format] = ["released_errors", "format"].map(|field| self.option_names.of(field));
-            return Err(Error::Usage(format!("{errors} adds columns to popfit's own table: {format} rvtab has none")));
-        }
-        let mut device = match &self.device {
-            FitDevice::Selector(selector) => selector.parse::<Device>()?,
-            FitDevice::Open(device) => device.clone(),
-        };
-        if let Some(timeout) = self.gpu_timeout {
-            device = device.timeout(timeout);
-        }
-        let mut fitter = SpectralFitter::new(model, device)
-            .solver(solver)
-            .velocity_scan(scan)
-            .released_errors(self.released_errors.or(file.and_then(|file| file.released_errors)).unwrap_or(false))
-            .strict(self.strict)
-            .precision(self.precision);
-        if let Some(bytes) = self.max_memory {
-            fitter = fitter.max_memory(bytes);
-        }
-        if let Some(allowed) = self.cpu_fallback {
-            fitter = fitter.cpu_fallback(allowed);
-        }
-        if let Some(starts) = self.starts.or(file.and_then(|file| file.starts)) {
-            fitter = fitter.starts(starts);
-        }
-        if let Some(batch) = self.batch_size {
-            fitter = fitter.batch_size(batch);
-        }
-        if let Some(seed) = self.seed {
-            fitter = fitter.seed(seed);
-        }
-        Ok(fitter)
-    }
-
-    /// Tells what is left of a run that fails with this error, and how to go on; returns the error.
+    /// Reports what is left of a run that fails with this error, and how to go on; returns the error.
     fn failed(&mut self, error: Error, journal: &Journal) -> Error {
         let resume = self.option_names.of("resume");
         if matches!(error, Error::Unsettled { .. }) {
-            self.tell(Event::Remains(format!("{resume} writes it again")));
+            self.report(Event::Remains(format!("{resume} writes it again")));
         } else if journal.has_rows() {
             let now = if self.output.exists() { "is as it was" } else { "was not written" };
             let output = self.output.display();
-            let left = format!("{output} {now}; what was fitted is kept beside it, and {resume} goes on");
-            self.tell(Event::Remains(left));
+            let remains = format!("{output} {now}; what was fitted is kept beside it, and {resume} goes on");
+            self.report(Event::Remains(remains));
         }
         error
     }
 
-    /// Tells that the run wrote its table, but, because of this error, not its page; returns the error.
+    /// Reports that the run wrote its table, but, because of this error, not its page; returns the error.
     fn without_page(&mut self, error: Error) -> Error {
         let (output, resume) = (self.output.display(), self.option_names.of("resume"));
-        let left = format!("{output} is whole; {resume} makes the page without fitting anything again");
-        self.tell(Event::Remains(left));
+        let remains = format!("{output} is whole; {resume} makes the page without fitting anything again");
+        self.report(Event::Remains(remains));
         error
     }
 }

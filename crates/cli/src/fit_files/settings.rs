@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use popfit::spectra::Selection;
-use popfit::{Device, ModelFile, Precision, Solver, SpectralModel, VelocityScan};
+use popfit::{Device, Error, ModelFile, Precision, Result, Solver, SpectralFitter, SpectralModel, VelocityScan};
 
 use crate::output::Format;
 
-/// Inputs, outputs and settings of a run over files, which [`fit_files`](crate::fit_files) makes. What a field leaves
-/// open (`None`) the model file decides, and otherwise popfit's default. Progress, cancel, timeout, threads and profile
-/// are those of the [`Control`](popfit::Control).
+/// Inputs, outputs and settings of a run over files, which [`fit_files`](crate::fit_files) makes. Progress, cancel,
+/// timeout, threads and profile are those of the [`Control`](popfit::Control).
 #[non_exhaustive]
 pub struct FitFiles {
     /// The model that is fitted.
@@ -28,40 +27,15 @@ pub struct FitFiles {
     pub overwrite: bool,
     /// Folder in which a page with counts, figures, some spectra and a table is written (`index.html`).
     pub report: Option<PathBuf>,
-    /// Make the first bad spectrum an error.
-    pub strict: bool,
     /// Spectra and arms that are fitted. Its [`widen`](Selection::widen) is replaced by that of the model.
     pub selection: Selection,
     /// Further files that no output may replace, such as a list of targets that was read.
     pub other_inputs: Vec<PathBuf>,
-    /// Device that fits; the selector `auto` unless set.
-    pub device: FitDevice,
-    /// Time without an answer after which a GPU counts as lost.
-    pub gpu_timeout: Option<Duration>,
-    /// Let the CPU take over what a GPU fails to fit twice.
-    pub cpu_fallback: Option<bool>,
-    /// Bytes that all populations on a device may take.
-    pub max_memory: Option<u64>,
-    /// Number of spectra that are read, fitted and kept for `resume` at once.
-    pub batch_size: Option<usize>,
-    /// Solver, in place of the model file's.
-    pub solver: Option<Solver>,
-    /// Maximum number of rounds of a fit.
-    pub max_rounds: Option<u32>,
-    /// Precision of the rows of the model.
-    pub precision: Precision,
-    /// Scan of the velocity for its posterior; unless set, that of the model file, else `Fixed` for the format rvtab
-    /// and `Off` otherwise.
-    pub velocity_scan: Option<VelocityScan>,
-    /// Columns with errors that do not take parameters at a bound for known.
-    pub released_errors: Option<bool>,
-    /// Number of starts of each spectrum.
-    pub starts: Option<usize>,
-    /// Seed of the first guess.
-    pub seed: Option<u64>,
+    /// Settings of the fits.
+    pub settings: FitSettings,
     /// Names by which messages call these settings.
     pub option_names: OptionNames,
-    /// Receives what there is to tell while the run lasts, on the thread that calls [`fit_files`](crate::fit_files).
+    /// Receives the events of the run, on the thread that calls [`fit_files`](crate::fit_files).
     pub on_event: Option<Box<dyn FnMut(Event) + Send>>,
 }
 
@@ -76,9 +50,87 @@ impl FitFiles {
             resume: false,
             overwrite: false,
             report: None,
-            strict: false,
             selection: Selection::default(),
             other_inputs: Vec::new(),
+            settings: FitSettings::default(),
+            option_names: OptionNames::Fields,
+            on_event: None,
+        }
+    }
+
+    /// Returns the settings of the fits with what the layout of the result asks for.
+    ///
+    /// # Errors
+    /// Returns [`Error::Usage`] if the layout has no place for what is asked for.
+    pub(super) fn settings_of_layout(&self, file: Option<&ModelFile>, model: &SpectralModel) -> Result<FitSettings> {
+        let mut settings = self.settings.clone();
+        if self.format == Format::Rvtab {
+            if settings.released_errors == Some(true) {
+                let [errors, format] = ["released_errors", "format"].map(|field| self.option_names.of(field));
+                let message = format!("{errors} adds columns to popfit's own table: {format} rvtab has none");
+                return Err(Error::Usage(message));
+            }
+            let has_free_velocity = model.parameters().iter().any(|name| name == "velocity");
+            let of_file = file.and_then(|file| file.velocity_scan);
+            let usual = has_free_velocity.then_some(VelocityScan::Fixed);
+            settings.velocity_scan = settings.velocity_scan.or(of_file).or(usual);
+        }
+        Ok(settings)
+    }
+
+    /// Passes an event on to the caller, who may not be interested.
+    pub(super) fn report(&mut self, event: Event) {
+        if let Some(receive) = &mut self.on_event {
+            receive(event);
+        }
+    }
+}
+
+impl fmt::Debug for FitFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FitFiles { model, spectra, output, format, .. } = self;
+        let debug = &mut f.debug_struct("FitFiles");
+        debug.field("model", model).field("spectra", spectra).field("output", output).field("format", format);
+        debug.finish_non_exhaustive()
+    }
+}
+
+/// Settings of fits. A setting that is open (`None`) is that of the model file, and otherwise popfit's default.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct FitSettings {
+    /// Device that fits; the selector `auto` unless set.
+    pub device: FitDevice,
+    /// Time without an answer after which a GPU counts as lost. It stays with the GPU, which is kept open, for later
+    /// runs of the process that set none.
+    pub gpu_timeout: Option<Duration>,
+    /// Let the CPU take over what a GPU fails to fit twice.
+    pub cpu_fallback: Option<bool>,
+    /// Bytes that all populations on a device may take.
+    pub max_memory: Option<u64>,
+    /// Number of spectra that are read, fitted and kept for `resume` at once.
+    pub batch_size: Option<usize>,
+    /// Solver.
+    pub solver: Option<Solver>,
+    /// Maximum number of rounds of a fit.
+    pub max_rounds: Option<u32>,
+    /// Precision of the rows of the model.
+    pub precision: Precision,
+    /// Scan of the velocity for its posterior; `Fixed` for the layout rvtab unless something else is set.
+    pub velocity_scan: Option<VelocityScan>,
+    /// Columns with errors that do not take parameters at a bound for known.
+    pub released_errors: Option<bool>,
+    /// Number of starts of each spectrum.
+    pub starts: Option<usize>,
+    /// Seed of the first guess.
+    pub seed: Option<u64>,
+    /// Make the first bad spectrum an error.
+    pub strict: bool,
+}
+
+impl Default for FitSettings {
+    fn default() -> FitSettings {
+        FitSettings {
             device: FitDevice::Selector("auto".into()),
             gpu_timeout: None,
             cpu_fallback: None,
@@ -91,25 +143,50 @@ impl FitFiles {
             released_errors: None,
             starts: None,
             seed: None,
-            option_names: OptionNames::Fields,
-            on_event: None,
-        }
-    }
-
-    /// Passes an event on to the caller, who may not be interested.
-    pub(super) fn tell(&mut self, event: Event) {
-        if let Some(hear) = &mut self.on_event {
-            hear(event);
+            strict: false,
         }
     }
 }
 
-impl fmt::Debug for FitFiles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FitFiles { model, spectra, output, format, .. } = self;
-        let debug = &mut f.debug_struct("FitFiles");
-        debug.field("model", model).field("spectra", spectra).field("output", output).field("format", format);
-        debug.finish_non_exhaustive()
+impl FitSettings {
+    /// Makes a fitter of the model with these settings, which override those of its file, and opens the device.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Device`]'s parser.
+    pub fn fitter(&self, model: SpectralModel, file: Option<&ModelFile>) -> Result<SpectralFitter> {
+        let mut solver = self.solver.or(file.and_then(|file| file.solver)).unwrap_or_default();
+        if let Some(rounds) = self.max_rounds {
+            solver = solver.with_max_rounds(rounds);
+        }
+        let mut device = match &self.device {
+            FitDevice::Selector(selector) => selector.parse::<Device>()?,
+            FitDevice::Open(device) => device.clone(),
+        };
+        if let Some(timeout) = self.gpu_timeout {
+            device = device.timeout(timeout);
+        }
+        let mut fitter = SpectralFitter::new(model, device)
+            .solver(solver)
+            .velocity_scan(self.velocity_scan.or(file.and_then(|file| file.velocity_scan)).unwrap_or_default())
+            .released_errors(self.released_errors.or(file.and_then(|file| file.released_errors)).unwrap_or(false))
+            .strict(self.strict)
+            .precision(self.precision);
+        if let Some(bytes) = self.max_memory {
+            fitter = fitter.max_memory(bytes);
+        }
+        if let Some(allowed) = self.cpu_fallback {
+            fitter = fitter.cpu_fallback(allowed);
+        }
+        if let Some(starts) = self.starts.or(file.and_then(|file| file.starts)) {
+            fitter = fitter.starts(starts);
+        }
+        if let Some(batch) = self.batch_size {
+            fitter = fitter.batch_size(batch);
+        }
+        if let Some(seed) = self.seed {
+            fitter = fitter.seed(seed);
+        }
+        Ok(fitter)
     }
 }
 
@@ -142,8 +219,8 @@ pub struct BuiltModel {
     pub model: SpectralModel,
     /// Text that the result table keeps as its model file.
     pub text: String,
-    /// The model file that the model was built from. Its solver, starts and velocity scan hold for the run, and no
-    /// output may replace its files.
+    /// The model file that the model was built from. Its solver, starts, velocity scan and released errors hold for
+    /// the run, and no output may replace its files.
     pub file: Option<ModelFile>,
 }
 
@@ -200,12 +277,14 @@ impl OptionNames {
     }
 }
 
-/// What a run over files tells while it lasts.
+/// Event of a run over files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// A remark about model, data or settings.
     Note(String),
+    /// A remark on which the user should act: an arm without data, pixels that the model does not describe.
+    Advice(String),
     /// Something is not as it should be, and the run goes on.
     Warning(String),
     /// Everything is checked, the output is begun, and the fits begin.

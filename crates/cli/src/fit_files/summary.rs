@@ -1,11 +1,11 @@
-//! What a run over files did.
+//! Summary of a run over files.
 
 use std::fmt;
 use std::time::Duration;
 
 use popfit::{Status, Summary};
 
-/// What a run over files did.
+/// Summary of a run over files.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FitFilesSummary {
@@ -14,7 +14,7 @@ pub struct FitFilesSummary {
     pub summary: Summary,
     /// Number of rows of each status, the converged ones first.
     pub statuses: Vec<StatusCount>,
-    /// Why spectra could not be fitted: the first five, and how many more there were.
+    /// Reasons why spectra could not be fitted: the first five, and how many more there were.
     pub bad_inputs: Vec<String>,
     /// Sentences about flags that many rows have.
     pub flags: Vec<String>,

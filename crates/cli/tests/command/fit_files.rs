@@ -14,8 +14,8 @@ use crate::popfit;
 /// Settings of a run over the demo's spectra, on the CPU with one start.
 fn demo(model: impl Into<FitModel>, output: &Path) -> FitFiles {
     let mut files = FitFiles::new(model, vec![demo_file("spectra.npz")], output);
-    files.device = "cpu".into();
-    files.starts = Some(1);
+    files.settings.device = "cpu".into();
+    files.settings.starts = Some(1);
     files
 }
 
@@ -96,7 +96,7 @@ fn a_run_is_refused_before_anything_is_written() {
     assert!(error.to_string().contains("`min_signal_to_noise` must be finite"), "{error}");
     let error = refused(&|files| files.spectra = vec![at("none.npz")]);
     assert!(matches!(error, Error::Io { .. }), "{error}");
-    let error = refused(&|files| files.starts = Some(100));
+    let error = refused(&|files| files.settings.starts = Some(100));
     assert!(matches!(error, Error::InvalidSettings { .. }), "{error}");
     assert_eq!(std::fs::read_to_string(at("old.csv")).unwrap(), "kept");
 }
@@ -116,11 +116,11 @@ fn a_cancelled_run_is_resumed() {
     let cancel = control.cancel.clone();
     let control = control.progress(move |_, _| cancel.store(true, Ordering::Relaxed));
     let mut files = demo(demo_file("model.toml"), &output);
-    files.batch_size = Some(2);
+    files.settings.batch_size = Some(2);
     let done = run(files, &control).0.unwrap();
     assert!(done.summary.interrupted > 0 && output.exists());
     let mut files = demo(demo_file("model.toml"), &output);
-    (files.batch_size, files.resume) = (Some(2), true);
+    (files.settings.batch_size, files.resume) = (Some(2), true);
     let done = run(files, &Control::default()).0.unwrap();
     assert!(done.summary.interrupted == 0 && done.to_string().contains("from the journal"), "{done}");
     let whole = folder.path().join("b.fits");

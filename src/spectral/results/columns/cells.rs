@@ -1,4 +1,4 @@
-//! How the fields of rows are stored in columns, and how their cells are written and read back.
+//! Storage of the fields of rows in columns, whose cells are written and read back.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::flag::Flags;
 use crate::solver::Status;
 use crate::spectral::results::moments::VelocityPosterior;
 use crate::spectral::results::row::Id;
-use crate::spectral::results::values::{ColumnValues, Kind};
+use crate::spectral::results::values::{FitValues, Kind};
 
 /// A value that is one cell of the table.
 pub trait Cell: Clone + Debug + PartialEq {
@@ -18,10 +18,10 @@ pub trait Cell: Clone + Debug + PartialEq {
     fn missing() -> Self;
 
     /// Converts cells to the values that are written, without a copy where both have the same type.
-    fn to_values(cells: Vec<Self>, kind: Kind) -> ColumnValues;
+    fn to_values(cells: Vec<Self>, kind: Kind) -> FitValues;
 
     /// Converts written values to cells; an error for a value that is no cell of this column.
-    fn from_values(values: ColumnValues) -> Result<Vec<Self>, BadCell>;
+    fn from_values(values: FitValues) -> Result<Vec<Self>, BadCell>;
 
     /// Returns the cells of a column of floats.
     fn floats(_: &[Self]) -> Option<&[f64]> {
@@ -38,7 +38,7 @@ pub struct BadCell {
 
 impl BadCell {
     /// Returns the error for values of the wrong type, of which every cell is bad.
-    fn of_type(values: &ColumnValues) -> BadCell {
+    fn of_type(values: &FitValues) -> BadCell {
         BadCell { row: 0, message: format!("{} is not its type", values.kind().name()) }
     }
 }
@@ -53,13 +53,13 @@ macro_rules! written_as_it_is {
                 $missing
             }
 
-            fn to_values(cells: Vec<$type>, _: Kind) -> ColumnValues {
-                ColumnValues::$kind(cells)
+            fn to_values(cells: Vec<$type>, _: Kind) -> FitValues {
+                FitValues::$kind(cells)
             }
 
-            fn from_values(values: ColumnValues) -> Result<Vec<$type>, BadCell> {
+            fn from_values(values: FitValues) -> Result<Vec<$type>, BadCell> {
                 match values {
-                    ColumnValues::$kind(cells) => Ok(cells),
+                    FitValues::$kind(cells) => Ok(cells),
                     other => Err(BadCell::of_type(&other)),
                 }
             }
@@ -90,12 +90,12 @@ macro_rules! written_as_integer {
                 $missing
             }
 
-            fn to_values(cells: Vec<$type>, _: Kind) -> ColumnValues {
-                ColumnValues::$kind(cells.into_iter().map($write).collect())
+            fn to_values(cells: Vec<$type>, _: Kind) -> FitValues {
+                FitValues::$kind(cells.into_iter().map($write).collect())
             }
 
-            fn from_values(values: ColumnValues) -> Result<Vec<$type>, BadCell> {
-                let ColumnValues::$kind(values) = values else { return Err(BadCell::of_type(&values)) };
+            fn from_values(values: FitValues) -> Result<Vec<$type>, BadCell> {
+                let FitValues::$kind(values) = values else { return Err(BadCell::of_type(&values)) };
                 let bad = |row, value| BadCell { row, message: format!("`{value}` is no {}", $name) };
                 let cell = |(row, value)| ($read)(value).ok_or_else(|| bad(row, value));
                 values.into_iter().enumerate().map(cell).collect()
@@ -131,13 +131,13 @@ impl Cell for Arc<str> {
         "".into()
     }
 
-    fn to_values(cells: Vec<Arc<str>>, _: Kind) -> ColumnValues {
-        ColumnValues::Text(cells.iter().map(ToString::to_string).collect())
+    fn to_values(cells: Vec<Arc<str>>, _: Kind) -> FitValues {
+        FitValues::Text(cells.iter().map(ToString::to_string).collect())
     }
 
     /// Equal texts that follow one another become one text, which the cells share.
-    fn from_values(values: ColumnValues) -> Result<Vec<Arc<str>>, BadCell> {
-        let ColumnValues::Text(texts) = values else { return Err(BadCell::of_type(&values)) };
+    fn from_values(values: FitValues) -> Result<Vec<Arc<str>>, BadCell> {
+        let FitValues::Text(texts) = values else { return Err(BadCell::of_type(&values)) };
         let mut last: Arc<str> = "".into();
         let mut shared = |text: String| {
             if *last != *text {
@@ -157,19 +157,19 @@ impl Cell for Id {
     }
 
     /// Ids are integers if all of them are, and text where the column is.
-    fn to_values(cells: Vec<Id>, kind: Kind) -> ColumnValues {
+    fn to_values(cells: Vec<Id>, kind: Kind) -> FitValues {
         let integer = |id: &Id| if let Id::Integer(n) = id { Some(*n) } else { None };
         let integers = (kind == Kind::Int64).then(|| cells.iter().map(integer).collect::<Option<Vec<i64>>>());
         match integers.flatten() {
-            Some(integers) => ColumnValues::Int64(integers),
-            None => ColumnValues::Text(cells.iter().map(ToString::to_string).collect()),
+            Some(integers) => FitValues::Int64(integers),
+            None => FitValues::Text(cells.iter().map(ToString::to_string).collect()),
         }
     }
 
-    fn from_values(values: ColumnValues) -> Result<Vec<Id>, BadCell> {
+    fn from_values(values: FitValues) -> Result<Vec<Id>, BadCell> {
         match values {
-            ColumnValues::Int64(integers) => Ok(integers.into_iter().map(Id::Integer).collect()),
-            ColumnValues::Text(texts) => Ok(texts.into_iter().map(Id::Text).collect()),
+            FitValues::Int64(integers) => Ok(integers.into_iter().map(Id::Integer).collect()),
+            FitValues::Text(texts) => Ok(texts.into_iter().map(Id::Text).collect()),
             other => Err(BadCell::of_type(&other)),
         }
     }
@@ -278,11 +278,11 @@ pub trait StoredField {
     /// Returns the cells of a column of floats.
     fn floats(&self, place: usize) -> Option<&[f64]>;
     /// Returns a copy of the values of a column.
-    fn values(&self, place: usize, kind: Kind) -> Option<ColumnValues>;
+    fn values(&self, place: usize, kind: Kind) -> Option<FitValues>;
     /// Moves the values of a column out, which is empty then; missing cells if there is no such column.
-    fn take(&mut self, place: usize, kind: Kind, rows: usize) -> ColumnValues;
+    fn take(&mut self, place: usize, kind: Kind, rows: usize) -> FitValues;
     /// Sets the values of a column.
-    fn put(&mut self, place: usize, values: ColumnValues) -> Result<(), BadCell>;
+    fn put(&mut self, place: usize, values: FitValues) -> Result<(), BadCell>;
 }
 
 impl<C: Cell> StoredField for Columns<C> {
@@ -300,16 +300,16 @@ impl<C: Cell> StoredField for Columns<C> {
         C::floats(self.0.get(place)?)
     }
 
-    fn values(&self, place: usize, kind: Kind) -> Option<ColumnValues> {
+    fn values(&self, place: usize, kind: Kind) -> Option<FitValues> {
         Some(C::to_values(self.0.get(place)?.clone(), kind))
     }
 
-    fn take(&mut self, place: usize, kind: Kind, rows: usize) -> ColumnValues {
+    fn take(&mut self, place: usize, kind: Kind, rows: usize) -> FitValues {
         self.widen(place + 1, rows);
         C::to_values(std::mem::take(&mut self.0[place]), kind)
     }
 
-    fn put(&mut self, place: usize, values: ColumnValues) -> Result<(), BadCell> {
+    fn put(&mut self, place: usize, values: FitValues) -> Result<(), BadCell> {
         let cells = C::from_values(values)?;
         self.widen(place + 1, cells.len());
         self.0[place] = cells;

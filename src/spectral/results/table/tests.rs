@@ -46,17 +46,36 @@ fn columns_are_those_of_a_written_table_and_floats_are_moved() {
     let columns = table.into_columns();
     let find = |name: &str| columns.iter().find(|column| column.name == name).unwrap();
     assert_eq!(columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>(), names.unwrap());
-    let ColumnValues::Float64(moved) = &find("teff").values else { panic!() };
+    let FitValues::Float64(moved) = &find("teff").values else { panic!() };
     assert!(moved.as_ptr() == teff && moved[0] == 12.0 && moved[1].is_nan());
-    let ColumnValues::Float64(moved) = &find("velocity_skewness").values else { panic!() };
+    let FitValues::Float64(moved) = &find("velocity_skewness").values else { panic!() };
     assert!(moved.as_ptr() == posterior && moved[0] == -0.5 && moved[1].is_nan());
-    assert_eq!(find("id").values, ColumnValues::Int64(vec![1, -2]));
-    assert_eq!(find("status").values, ColumnValues::Int32(vec![2, -2]));
-    assert_eq!(find("start").values, ColumnValues::Int32(vec![3, -1]));
-    assert_eq!(find("unreached_r").values, ColumnValues::Int64(vec![15, 0]));
-    assert_eq!(find("file").values, ColumnValues::Text(vec!["a.npz".into(), String::new()]));
+    assert_eq!(find("id").values, FitValues::Int64(vec![1, -2]));
+    assert_eq!(find("status").values, FitValues::Int32(vec![2, -2]));
+    assert_eq!(find("start").values, FitValues::Int32(vec![3, -1]));
+    assert_eq!(find("unreached_r").values, FitValues::Int64(vec![15, 0]));
+    assert_eq!(find("file").values, FitValues::Text(vec!["a.npz".into(), String::new()]));
     assert_eq!((&*find("teff_err").unit, &*find("teff_err").meaning), ("kK", "Standard error of teff"));
     assert_eq!((&*find("velocity").unit, &*find("velocity_kurtosis").unit), ("km/s", ""));
+}
+
+#[test]
+fn a_table_without_rows_keeps_the_type_of_its_ids() {
+    for id in [Id::Integer(7), Id::Text("star".into())] {
+        let row = FitRow { id, ..FitRow::new(1, 1) };
+        let mut columns = FitTable::from_rows(vec!["velocity".into()], &[row]).unwrap().into_columns();
+        let kind = columns[0].values.kind();
+        for column in &mut columns {
+            column.values = match &column.values {
+                FitValues::Int32(_) => FitValues::Int32(Vec::new()),
+                FitValues::Int64(_) => FitValues::Int64(Vec::new()),
+                FitValues::Float64(_) => FitValues::Float64(Vec::new()),
+                FitValues::Text(_) => FitValues::Text(Vec::new()),
+            };
+        }
+        let again = FitTable::from_columns(columns).unwrap();
+        assert_eq!((again.len(), again.into_columns()[0].values.kind()), (0, kind));
+    }
 }
 
 #[test]
@@ -83,21 +102,15 @@ fn a_column_that_does_not_belong_there_is_named() {
         (|all| all.retain(|column| column.name != "dof"), "no column `dof`"),
         (|all| all.retain(|column| column.name != "unreached_r"), "column `unreached_r`: it is missing"),
         (|all| all.retain(|column| column.name != "teff_err"), "column `teff`: it is none of"),
-        (|all| all.push(FitColumn::new("RA", "", "", ColumnValues::Float64(vec![0.0; 2]))), "column `RA`: it is none"),
+        (|all| all.push(FitColumn::new("RA", "", "", FitValues::Float64(vec![0.0; 2]))), "column `RA`: it is none"),
         (|all| all.push(all[3].clone()), "column `status`: it is given twice"),
-        (
-            |all| find(all, "chi2").values = ColumnValues::Int64(vec![1, 2]),
-            "`chi2`: it is int64, and has to be float64",
-        ),
-        (|all| find(all, "chi2").values = ColumnValues::Float64(vec![1.0]), "`chi2`: it has 1 rows, and others have 2"),
+        (|all| find(all, "chi2").values = FitValues::Int64(vec![1, 2]), "`chi2`: it is int64, and has to be float64"),
+        (|all| find(all, "chi2").values = FitValues::Float64(vec![1.0]), "`chi2`: it has 1 rows, and others have 2"),
         (
             |all| find(all, "velocity_err").unit = "m/s".into(),
             "`velocity_err`: its unit is \"m/s\", and has to be \"km/s\"",
         ),
-        (
-            |all| find(all, "status").values = ColumnValues::Int32(vec![1, 99]),
-            "column `status`, row 1: `99` is no status",
-        ),
+        (|all| find(all, "status").values = FitValues::Int32(vec![1, 99]), "column `status`, row 1: `99` is no status"),
     ];
     for (change, expected) in cases {
         let mut columns = table().into_columns();
@@ -112,10 +125,10 @@ fn a_table_knows_all_of_its_columns_by_name_and_lends_floats() {
     let table = table();
     for column in table.clone().into_columns() {
         let same = match (table.column(&column.name).unwrap(), column.values) {
-            (ColumnView::Int32(found), ColumnValues::Int32(values)) => found == values,
-            (ColumnView::Int64(found), ColumnValues::Int64(values)) => found == values,
-            (ColumnView::Text(found), ColumnValues::Text(values)) => found == values,
-            (ColumnView::Float64(found), ColumnValues::Float64(values)) => {
+            (ColumnView::Int32(found), FitValues::Int32(values)) => found == values,
+            (ColumnView::Int64(found), FitValues::Int64(values)) => found == values,
+            (ColumnView::Text(found), FitValues::Text(values)) => found == values,
+            (ColumnView::Float64(found), FitValues::Float64(values)) => {
                 let lent = table.floats(&column.name).unwrap();
                 std::ptr::eq(lent, found) && format!("{found:?}") == format!("{values:?}")
             }

@@ -10,7 +10,7 @@ use crate::spectral::results::columns::Store;
 use crate::spectral::results::moments::VelocityPosterior;
 use crate::spectral::results::row::{FitRow, Id};
 use crate::spectral::results::schema::Schema;
-use crate::spectral::results::values::{ColumnValues, Kind};
+use crate::spectral::results::values::{FitValues, Kind};
 
 /// The rows of one batch.
 #[derive(Debug, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub struct KeptRows {
     /// Messages of the finished rows; so are the columns.
     messages: Vec<String>,
     /// Names and values of the columns. The numbers of parameters and arms take the place of their names.
-    columns: Vec<(String, ColumnValues)>,
+    columns: Vec<(String, FitValues)>,
 }
 
 impl KeptRows {
@@ -77,7 +77,7 @@ impl KeptRows {
         let mut kept = self.columns;
         let mut find = |name: &str| {
             let (_, values) = kept.iter_mut().find(|(kept, _)| kept == name)?;
-            Some(std::mem::replace(values, ColumnValues::Text(Vec::new())))
+            Some(std::mem::replace(values, FitValues::Text(Vec::new())))
         };
         let values = columns.iter().map(|column| find(&column.name)).collect();
         let store = Store::of_values(&columns, values, 0)?;
@@ -177,13 +177,12 @@ mod tests {
         assert_eq!((&first.id, &first.continuum_terms, &second.unreached), (&row().id, &vec![3], &vec![4]));
         let rows = kept(|kept| kept.columns.retain(|(name, _)| name != "unreached_0")).unwrap();
         assert_eq!(rows[1].as_ref().unwrap().unreached, [0]);
-        let unknown =
-            kept(|kept| kept.columns.push(("color".into(), ColumnValues::Float64(vec![0.0; 2])))).unwrap_err();
+        let unknown = kept(|kept| kept.columns.push(("color".into(), FitValues::Float64(vec![0.0; 2])))).unwrap_err();
         assert!(unknown.contains("does not know its column `color`"), "{unknown}");
         for damage in [
             |kept: &mut KeptRows| kept.messages.truncate(1),
             |kept: &mut KeptRows| kept.is_finished.truncate(1),
-            |kept: &mut KeptRows| kept.columns[3].1 = ColumnValues::Int32(vec![1]),
+            |kept: &mut KeptRows| kept.columns[3].1 = FitValues::Int32(vec![1]),
         ] {
             assert!(kept(damage).is_err());
         }
