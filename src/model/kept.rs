@@ -8,8 +8,8 @@ use crate::error::Result;
 /// Number of keys whose data are kept: the first guess of the usual seed, and that of another one.
 const MOST: usize = 2;
 
-/// Data made of a model and of a key, which are in memory once. They may be large: those of the keys that were made last are
-/// kept.
+/// Data made of a model and of a key, which are in memory once. They may be large: those of the keys that were made
+/// last are kept.
 #[derive(Clone, Default)]
 pub struct Kept(Arc<Shared>);
 

@@ -30,8 +30,8 @@ impl SpectralFitter {
     ///
     /// # Errors
     /// Returns [`Error::InvalidArgument`] for another number of values than the model has free parameters, and for a
-    /// value outside its bounds; [`Error::Usage`] for spectra without a row, and if no pixel is left; and the errors that a
-    /// [`fit`](SpectralFitter::fit) of these spectra would have for their arms and wavelengths.
+    /// value outside its bounds; [`Error::Usage`] for spectra without a row, and if no pixel is left; and the errors
+    /// that a [`fit`](SpectralFitter::fit) of these spectra would have for their arms and wavelengths.
     pub fn predict(&self, parameters: &[f64], like: Option<&Spectra>) -> Result<Vec<ArmPrediction>> {
         self.check_values(parameters)?;
         let grid = match like {
