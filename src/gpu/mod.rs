@@ -148,10 +148,10 @@ impl GpuDevice {
     #[doc(hidden)]
     #[must_use]
     pub fn with_cooperative_products(self) -> Option<GpuDevice> {
-        let own = self.opened_again(|fresh| fresh.halves = OnceLock::new());
-        let context = own.with_matrices();
+        let device = self.opened_again(|fresh| fresh.halves = OnceLock::new());
+        let context = device.with_matrices();
         let _ = context.halves.set(context.matrices()?);
-        Some(own)
+        Some(device)
     }
 
     /// Returns the same device with the activation fused into its product's kernel if `layers` (tiles alone allow it),

@@ -159,27 +159,27 @@ impl SharedModel {
         let (lent, _) = source.lend(py, self.model.widening())?;
         let (fitter, spectra, parameters) = (self.fitter(), lent.get(), parameters.as_slice()?);
         let (rows, count) = (spectra.len(), fitter.parameters().len());
-        let mut found = Objectives::default();
+        let mut objectives = Objectives::default();
         run_or_raise(py, Watch::of_threads(threads), |control| {
             for_blocks(spectra, control, |rows, block| {
                 let of_block =
                     fitter.objective(block, &parameters[rows.start * count..rows.end * count], derivatives)?;
-                found.chi2.extend(of_block.chi2);
-                found.objective.extend(of_block.objective);
-                found.gradient.extend(of_block.gradient);
-                found.normal_matrix.extend(of_block.normal_matrix);
-                found.messages.extend(of_block.messages);
+                objectives.chi2.extend(of_block.chi2);
+                objectives.objective.extend(of_block.objective);
+                objectives.gradient.extend(of_block.gradient);
+                objectives.normal_matrix.extend(of_block.normal_matrix);
+                objectives.messages.extend(of_block.messages);
                 Ok(())
             })
         })?;
         let entries = PyDict::new(py);
-        entries.set_item("chi2", give(py, found.chi2))?;
-        entries.set_item("objective", give(py, found.objective))?;
+        entries.set_item("chi2", give(py, objectives.chi2))?;
+        entries.set_item("objective", give(py, objectives.objective))?;
         if derivatives {
-            entries.set_item("gradient", give_shaped(py, found.gradient, &[rows, count])?)?;
-            entries.set_item("normal_matrix", give_shaped(py, found.normal_matrix, &[rows, count, count])?)?;
+            entries.set_item("gradient", give_shaped(py, objectives.gradient, &[rows, count])?)?;
+            entries.set_item("normal_matrix", give_shaped(py, objectives.normal_matrix, &[rows, count, count])?)?;
         }
-        entries.set_item("messages", found.messages)?;
+        entries.set_item("messages", objectives.messages)?;
         Ok(entries)
     }
 

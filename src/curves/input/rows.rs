@@ -94,11 +94,11 @@ impl<'a> Curves<'a> {
         });
         let Some(sigma) = &self.sigma else { return mask };
         let is_row = sigma.len() == points;
-        let some = if is_row { 0..points } else { curves.start * points..curves.end * points };
-        if !sigma.has_infinite(some.clone()) {
+        let places = if is_row { 0..points } else { curves.start * points..curves.end * points };
+        if !sigma.has_infinite(places.clone()) {
             return mask;
         }
-        let infinite = |k: usize| sigma.at(some.start + if is_row { k % points } else { k }) == f64::INFINITY;
+        let infinite = |k: usize| sigma.at(places.start + if is_row { k % points } else { k }) == f64::INFINITY;
         let is_masked = |k: usize| mask.as_ref().is_some_and(|mask| mask[k]) || infinite(k);
         Some((0..curves.len() * points).map(is_masked).collect())
     }

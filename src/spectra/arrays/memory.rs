@@ -160,14 +160,14 @@ impl<'a> Rows<'a> for MemoryRows<'a> {
     }
 
     fn take(&mut self, elements: usize) -> Result<ArrayValues<'a>> {
-        let some = self.next..self.next.saturating_add(elements);
-        self.next = some.end;
-        if some == (0..self.values.len()) {
+        let places = self.next..self.next.saturating_add(elements);
+        self.next = places.end;
+        if places == (0..self.values.len()) {
             // owned ones are moved
             let nothing = Arc::new(ArrayValues::Text(Vec::new()));
             return Ok(Arc::unwrap_or_clone(std::mem::replace(&mut self.values, nothing)));
         }
-        self.values.part(some).ok_or_else(|| Place::Memory.fault("an array ended early"))
+        self.values.part(places).ok_or_else(|| Place::Memory.fault("an array ended early"))
     }
 
     fn take_values(&mut self, elements: usize, _spare: Values<'static>) -> Result<Values<'a>> {

@@ -23,8 +23,8 @@ pub struct Weight {
 /// `Format` or, in memory, `Usage` without either, or for two that contradict each other.
 pub fn weight<'a>(source: &mut impl Source<'a>, key: impl Fn(&str) -> String, shape: [usize; 2]) -> Result<Weight> {
     let (ivar, sigma) = (key("ivar"), key("sigma"));
-    let known = [source.head(&ivar)?.is_some(), source.head(&sigma)?.is_some()];
-    match known {
+    let given = [source.head(&ivar)?.is_some(), source.head(&sigma)?.is_some()];
+    match given {
         [true, false] => Ok(Weight { key: ivar, is_sigma: false }),
         [false, true] => Ok(Weight { key: sigma, is_sigma: true }),
         [false, false] => Err(source.missing_both(&ivar, &sigma)),

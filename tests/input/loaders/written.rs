@@ -155,8 +155,8 @@ fn bytes_make_the_same_network_with_the_hash_of_its_file() {
         let opened = Emulator::open(file(folder.path(), "bytes.safetensors", &written)).unwrap();
         assert_eq!(opened, emulator);
         // but a file's hash is that of its own bytes, whatever it says
-        let own: String = Sha256::digest(&written).iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(opened.hash(), own);
+        let digest: String = Sha256::digest(&written).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(opened.hash(), digest);
         assert_eq!(round_trip(&emulator), emulator);
         for length in [0, 7, 8, 20, written.len() / 2, written.len() - 1] {
             let refused = Emulator::from_bytes("mine", &written[..length]).unwrap_err().to_string();
