@@ -123,7 +123,7 @@ pub use spectral::{
     Schema, Sink, SpectralFitter, Summary, VelocityPosterior,
 };
 #[cfg(feature = "files")]
-pub use table::{RvTabWriter, TableReader, TableWriter};
+pub use table::{ModelWriter, RvTabWriter, TableReader, TableWriter};
 pub use values::Values;
 
 /// Compiles the README's example.

@@ -170,6 +170,7 @@ def fit_files(
     format: str = "table",
     resume: bool = False,
     overwrite: bool = False,
+    models: Path | None = None,
     report: Path | None = None,
     device: str | Device = "auto",
     starts: int | None = None,
@@ -207,6 +208,8 @@ def fit_files(
         True to go on with an interrupted run: what it has fitted is not fitted again.
     overwrite : bool
         True to replace files that exist.
+    models : path, optional
+        File for the best-fit spectra; its name ends in .fits.
     report : path, optional
         Folder of an HTML page about the run.
 
@@ -249,6 +252,7 @@ def fit_files(
         "format": format,
         "resume": resume,
         "overwrite": overwrite,
+        "models": None if models is None else os.fspath(models),
         "report": None if report is None else os.fspath(report),
     }
     with progress_function(progress, "spectra") as on_progress:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, assert_same_rows
+from conftest import ROOT, assert_same_rows, required
 
 import popfit
 
@@ -51,6 +51,20 @@ def test_files_on_the_disk_give_the_bytes_of_the_command(
     assert_same_rows(popfit.FitTable.read(output), command_table)
     with pytest.raises(FileExistsError):
         popfit.fit_files(demo_model, ROOT / "data" / "spectra.npz", output, device="cpu")
+
+
+def test_best_fit_spectra_in_a_file_are_those_of_predict(
+    demo_model: popfit.SpectralModel, demo_arrays: dict[str, Any], tmp_path: Any
+) -> None:
+    output, models = tmp_path / "table.fits", tmp_path / "models.fits"
+    popfit.fit_files(demo_model, ROOT / "data" / "spectra.npz", output, models=models, device="cpu")
+    table = popfit.FitTable.read(output)
+    parameters = np.column_stack([table[name] for name in demo_model.parameters])
+    expected = demo_model.predict(demo_arrays, parameters)["b"]["model"]
+    with required("astropy.io.fits").open(models, checksum=True) as hdus:
+        np.testing.assert_array_equal(hdus["B_MODEL"].data, expected.astype(np.float32))
+        np.testing.assert_array_equal(hdus["B_WAVELENGTH"].data, demo_arrays["wavelength"])
+        np.testing.assert_array_equal(hdus["SPECTRA"].data["id"], table["id"])
 
 
 def test_threads_and_batches_do_not_change_a_bit(

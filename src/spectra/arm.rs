@@ -184,9 +184,10 @@ impl<'a> ArmSpectra<'a> {
         if ratios.iter().any(|x| x.is_nan()) {
             return f64::NAN;
         }
-        ratios.sort_unstable_by(f64::total_cmp);
-        let middle = ratios.len() / 2;
-        if ratios.len().is_multiple_of(2) { (ratios[middle - 1] + ratios[middle]) / 2.0 } else { ratios[middle] }
+        let (middle, is_even) = (ratios.len() / 2, ratios.len().is_multiple_of(2));
+        let (below, upper, _) = ratios.select_nth_unstable_by(middle, f64::total_cmp);
+        let lower = below.iter().copied().max_by(f64::total_cmp).filter(|_| is_even);
+        lower.map_or(*upper, |lower| (lower + *upper) / 2.0)
     }
 
     /// Returns the number of spectra.

@@ -1,7 +1,9 @@
-//! Spectra with their fitted models, evaluated on the CPU, for figures and for `--format rvtab`, which also has the χ²
-//! of each arm.
+//! Spectra with their fitted models, evaluated on the CPU, for figures, for files of best-fit spectra, and for
+//! `--format rvtab`, which also has the χ² of each arm.
 
 use std::borrow::Cow;
+
+use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::model::ModelArm;
@@ -13,6 +15,7 @@ use crate::spectra::{ArmSpectra, Spectra};
 use crate::spectral::input::assemble::{matched, raw};
 use crate::spectral::inspect::{InspectedArm, ModelPoint};
 use crate::spectral::{FitRow, SpectralFitter};
+use crate::threads;
 
 /// Maximum number of spectra that are evaluated together, because their derivatives take memory too.
 const CHUNK: usize = 64;
@@ -120,14 +123,17 @@ impl SpectralFitter {
                 }
                 inspected => inspected?,
             };
-            for ((&k, point), one) in indices[done..end].iter().zip(&points[done..end]).zip(inspected) {
-                let both = self.model.arms.iter().zip(&arms).zip(&one);
+            let fit_of = |(point, inspected): (&ModelPoint, Vec<InspectedArm>)| -> Vec<ArmFit> {
+                let both = self.model.arms.iter().zip(&arms).zip(&inspected);
                 let fits = both.map(|((model, data), arm)| match data {
                     Cow::Borrowed(data) => arm_fit(model, data, point.place, arm),
                     Cow::Owned(_) => ArmFit::absent(&model.name),
                 });
-                out[k] = Some(fits.collect());
-            }
+                fits.collect()
+            };
+            let fits: Vec<Vec<ArmFit>> =
+                threads::in_pool(|| points[done..end].par_iter().zip(inspected).map(fit_of).collect());
+            indices[done..end].iter().zip(fits).for_each(|(k, fit)| out[*k] = Some(fit));
             done = end;
         }
         Ok(out)
@@ -174,8 +180,8 @@ struct Curves {
 /// template.
 fn curves(arm: &InspectedArm) -> Curves {
     let (sampling, scale) = (&arm.sampling, arm.prepared.scale);
-    let scaled: Vec<f64> =
-        (0..sampling.pixels).map(|j| if sampling.on[j] { scaled_continuum(arm, j) } else { f64::NAN }).collect();
+    let mut scaled = scaled_continuum(arm);
+    scaled.iter_mut().zip(&sampling.on).filter(|(_, on)| !**on).for_each(|(continuum, _)| *continuum = f64::NAN);
     let model = scaled.iter().enumerate().map(|(j, continuum)| match sampling.on[j] {
         true => arm.model[j] * continuum / scale,
         false => f64::NAN,
@@ -185,15 +191,25 @@ fn curves(arm: &InspectedArm) -> Curves {
     Curves { model, continuum }
 }
 
-/// Returns the continuum at pixel `j`, Σ_c a_c Σ_k transform_ck basis_k, in units of flux · scale; 1 without a
+/// Returns the continuum in each pixel, Σ_c a_c Σ_k transform_ck basis_k, in units of flux · scale; 1 without a
 /// continuum.
-fn scaled_continuum(arm: &InspectedArm, j: usize) -> f64 {
+fn scaled_continuum(arm: &InspectedArm) -> Vec<f64> {
     let (prepared, sampling, terms) = (&arm.prepared, &arm.sampling, arm.terms);
     if terms == 0 {
-        return 1.0;
+        return vec![1.0; sampling.pixels];
     }
+    // 1. The coefficients of the basis: those of its orthonormal combinations, carried back.
+    let mut coefficients = vec![0.0; terms];
+    for (c, row) in prepared.transform.chunks_exact(terms).take(prepared.rank).enumerate() {
+        for (coefficient, element) in coefficients.iter_mut().zip(row).take(c + 1) {
+            *coefficient += arm.solution[c] * f64::from(*element);
+        }
+    }
+    // 2. Their sum.
+    let mut continuum = vec![0.0; sampling.pixels];
     let padded = prepared.data.len();
-    let basis = |k: usize| f64::from(prepared.basis(sampling)[k * padded + j]);
-    let rows = prepared.transform.chunks_exact(terms).take(prepared.rank).enumerate();
-    rows.fold(0.0, |sum, (c, row)| sum + arm.solution[c] * (0..=c).map(|k| f64::from(row[k]) * basis(k)).sum::<f64>())
+    for (coefficient, basis) in coefficients.iter().zip(prepared.basis(sampling).chunks_exact(padded)) {
+        continuum.iter_mut().zip(basis).for_each(|(sum, basis)| *sum += coefficient * f64::from(*basis));
+    }
+    continuum
 }

@@ -14,7 +14,7 @@ use crate::io::fits::writer::cards::Cards;
 use crate::io::fits::writer::table::{FitsColumn, TableUnit, refused};
 use crate::io::output::Metadata;
 use crate::spectra;
-use crate::spectral::{Column, FitValues, Kind};
+use crate::spectral::{Column, FitRow, FitValues, Kind, Store};
 
 /// A result table that is being written as FITS.
 pub(super) struct FitsTable {
@@ -26,11 +26,7 @@ pub(super) struct FitsTable {
 impl FitsTable {
     /// Begins a FITS result table with these columns; `file` stays empty until `finish`.
     pub fn new(path: &Path, file: File, columns: &[Column], metadata: &Metadata) -> Result<FitsTable> {
-        let column = |c: &Column| {
-            FitsColumn::new(&escape(&c.name), &escape(spelled(&c.unit)), &like(c.kind)).comment(&c.meaning)
-        };
-        let all = columns.iter().map(column);
-        let table = TableUnit::new(path, "RESULTS", all.collect())?;
+        let table = columns_unit(path, "RESULTS", columns)?;
         Ok(FitsTable { file, table, metadata: metadata.table_entries() })
     }
 
@@ -52,6 +48,18 @@ impl FitsTable {
         metadata_unit(path, &self.metadata)?.write(&mut out).map_err(refused(path))?;
         out.into_inner().map_err(|e| refused(path)(e.into_error()))
     }
+}
+
+/// Begins a FITS table of columns of the result table, without rows.
+pub(super) fn columns_unit(path: &Path, name: &str, columns: &[Column]) -> Result<TableUnit> {
+    let column =
+        |c: &Column| FitsColumn::new(&escape(&c.name), &escape(spelled(&c.unit)), &like(c.kind)).comment(&c.meaning);
+    TableUnit::new(path, name, columns.iter().map(column).collect())
+}
+
+/// Returns the values of columns of the result table in these rows, as a FITS table has them.
+pub(super) fn of_rows(rows: &[FitRow], columns: &[Column]) -> Vec<spectra::ColumnValues> {
+    Store::of_rows(rows).into_values(columns).into_iter().map(as_in_fits).collect()
 }
 
 /// Returns a FITS table of metadata: text columns `key` and `value`, one row per line of a value, as the model file has

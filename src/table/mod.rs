@@ -5,6 +5,8 @@
 mod checksum;
 mod csv;
 mod fits;
+mod model_images;
+mod models;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod read;
@@ -13,7 +15,6 @@ mod read_fits;
 #[cfg(feature = "parquet")]
 mod read_parquet;
 mod resume_key;
-mod rvmod;
 mod rvtab;
 mod rvtab_columns;
 #[cfg(all(test, feature = "parquet"))]
@@ -32,6 +33,7 @@ use crate::spectral::{
 };
 use csv::CsvTable;
 use fits::FitsTable;
+pub use models::ModelWriter;
 #[cfg(feature = "parquet")]
 use parquet::ParquetTable;
 pub use read::TableReader;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::Entry;
 use super::fits::metadata_unit;
-use super::rvmod::{RvMod, beside};
+use super::model_images::{ModelImages, beside, check_shared_grids};
 use super::rvtab_columns::{RvBatch, columns};
 use crate::error::{Error, Result};
 use crate::io::files::File;
@@ -28,7 +28,7 @@ pub struct RvTabWriter<'a> {
     models: (Staged, File),
     rvtab: TableUnit,
     passed: Vec<Passed>,
-    rvmod: RvMod,
+    images: ModelImages,
     metadata: Vec<Entry>,
 }
 
@@ -75,6 +75,7 @@ impl<'a> RvTabWriter<'a> {
             return Err(Error::Usage(format!("{}: a table as rvspecfit writes it must end in .fits", path.display())));
         }
         let Some(first) = files.first() else { return Err(Error::Usage("no file of spectra".into())) };
+        check_shared_grids(fitter, files)?;
         let table = Staged::create(path, overwrite)?;
         let models = Staged::create(&beside(path), overwrite)?;
         let fibermap = common("FIBERMAP", files);
@@ -86,8 +87,8 @@ impl<'a> RvTabWriter<'a> {
             let fits = columns.iter().map(|c| FitsColumn::new(&c.name, &c.unit, &c.values)).collect();
             passed.push(Passed { name, columns, unit: TableUnit::new(path, name, fits)? });
         }
-        let rvmod = RvMod::new(path, fitter, files)?;
-        Ok(RvTabWriter { fitter, table, models, rvtab, passed, rvmod, metadata: metadata.entries() })
+        let images = ModelImages::new(path, fitter, files)?;
+        Ok(RvTabWriter { fitter, table, models, rvtab, passed, images, metadata: metadata.entries() })
     }
 
     /// Records how many rows in turn each device made, as [`TableWriter::made_by`](super::TableWriter::made_by) does.
@@ -120,7 +121,7 @@ impl<'a> RvTabWriter<'a> {
         let path = staged.target().to_path_buf();
         let mut out = BufWriter::new(file);
         out.write_all(&primary()).map_err(refused(&path))?;
-        self.rvmod.write(&path, &mut out)?;
+        self.images.write(&path, &mut out)?;
         if let Some(fibermap) = self.passed.iter_mut().find(|p| p.name == "FIBERMAP" && !p.columns.is_empty()) {
             fibermap.unit.write(&mut out).map_err(refused(&path))?;
         }
@@ -157,7 +158,7 @@ impl Sink for RvTabWriter<'_> {
             let values: Vec<ColumnValues> = passed.columns.iter().filter_map(find).collect();
             passed.unit.append(&values).map_err(refused(&path))?;
         }
-        self.rvmod.append(&fits).map_err(refused(&path))
+        self.images.append(&fits).map_err(refused(&path))
     }
 }
 

@@ -100,6 +100,9 @@ pub struct Arguments {
     /// Make the first bad spectrum an error
     #[arg(long, help_heading = "Input and output")]
     strict: bool,
+    /// Also write the best-fit spectra: a name that ends in .fits
+    #[arg(long, value_name = "FILE", help_heading = "Input and output")]
+    models: Option<PathBuf>,
     /// Also write a page with counts, figures, some spectra and a table: DIR/index.html
     #[arg(long, value_name = "DIR", help_heading = "Input and output")]
     report: Option<PathBuf>,
@@ -201,6 +204,7 @@ impl Arguments {
         files.format = self.format;
         files.resume = self.resume;
         files.overwrite = self.overwrite;
+        files.models.clone_from(&self.models);
         files.report.clone_from(&self.report);
         files.selection = self.selection.selection()?;
         files.other_inputs.extend(self.selection.list());

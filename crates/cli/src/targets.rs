@@ -14,6 +14,8 @@ pub struct Targets(Vec<PathBuf>);
 /// Outputs that are written beside the table.
 pub struct Extras<'a> {
     pub format: Format,
+    /// The file of best-fit spectra.
+    pub models: Option<&'a Path>,
     /// The folder of the report's page.
     pub report: Option<&'a Path>,
     pub profile: bool,
@@ -25,7 +27,11 @@ impl Targets {
         if extras.report == Some(table) {
             return Err(Error::Usage(format!("{}: the table and the page's folder", table.display())));
         }
-        let models = (extras.format == Format::Rvtab).then(|| RvTabWriter::models_of(table));
+        if extras.models == Some(table) {
+            return Err(Error::Usage(format!("{}: the table and the best-fit spectra", table.display())));
+        }
+        let beside = (extras.format == Format::Rvtab).then(|| RvTabWriter::models_of(table));
+        let models = extras.models.map(Path::to_path_buf).or(beside);
         let page = extras.report.map(|folder| folder.join("index.html"));
         let profiles = extras.profile.then(|| profile::files(table));
         let all = [Some(table.to_path_buf()), models, page].into_iter().chain(profiles.into_iter().flatten().map(Some));

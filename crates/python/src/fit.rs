@@ -200,6 +200,8 @@ pub struct Output {
     format: String,
     resume: bool,
     overwrite: bool,
+    /// File of the best-fit spectra.
+    models: Option<PathBuf>,
     /// Folder of the page about the run.
     report: Option<PathBuf>,
 }
@@ -258,7 +260,8 @@ fn run_over_files(
     built.file = Some(model.file.clone());
     let mut run_over = FitFiles::new(built, files, output.path);
     run_over.format = output.format.parse()?;
-    (run_over.resume, run_over.overwrite, run_over.report) = (output.resume, output.overwrite, output.report);
+    (run_over.resume, run_over.overwrite) = (output.resume, output.overwrite);
+    (run_over.models, run_over.report) = (output.models, output.report);
     run_over.settings = settings.of_fits()?;
     run_over.selection = settings.selection(model);
     Ok(run_over)

@@ -8,7 +8,8 @@ use fitsio_pure::hdu::{FitsData, HduInfo, parse_fits};
 use fitsio_pure::image::{ImageData, read_image_data};
 use popfit::spectra::{Column, ColumnValues, Ids, Wavelength};
 use popfit::{
-    Device, FitRow, FitTable, Id, Metadata, RvTabWriter, Schema, Sink, SpectralFitter, TableWriter, WriteOptions,
+    Device, FitRow, FitTable, Id, Metadata, ModelWriter, RvTabWriter, Schema, Sink, SpectralFitter, TableWriter,
+    WriteOptions,
 };
 
 use super::*;
@@ -197,6 +198,77 @@ fn rvtab_has_rvspecfits_columns() {
     let flux = &spectra().arms[0].flux;
     assert!(model[..64].iter().zip(&*flux.to_double()).all(|(m, y)| (f64::from(*m) - y).abs() < 0.05), "near the data");
     assert!(model[192..].iter().all(|m| m.is_nan()), "no fit, no model");
+}
+
+/// Writes the best-fit spectra of four spectra in two batches.
+fn models(path: &Path, spectra: &Spectra) -> Vec<FitRow> {
+    let fitter = fitter();
+    let rows = fitter.fit(spectra).unwrap().to_rows();
+    let (files, schema) = ([spectra.slice(0..0)], Schema::of(&fitter, false));
+    let mut writer = ModelWriter::create(path, &fitter, &files, &schema, &Metadata::default()).unwrap();
+    for range in [0..1, 1..4] {
+        writer.append(&spectra.slice(range.clone()), &rows[range]).unwrap();
+    }
+    assert!(!path.exists(), "the name appears only when the file is whole");
+    writer.finish().unwrap();
+    rows
+}
+
+#[test]
+fn best_fit_spectra_are_those_of_their_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("models.fits");
+    let shared = spectra();
+    let mut own = shared.clone();
+    // each spectrum begins at another wavelength
+    let grid = tiny::wavelength();
+    let step = grid[1] - grid[0];
+    let grids: Vec<f64> = (0..4).flat_map(|k| grid.iter().map(move |x| x + f64::from(k) * 0.1 * step)).collect();
+    own.arms[0].wavelength = Wavelength::Own(grids.clone().into());
+    for (spectra, wavelengths) in
+        [(&shared, grid.to_vec()), (&own, [&grids[..3 * grid.len()], &vec![f64::NAN; grid.len()]].concat())]
+    {
+        let rows = models(&path, spectra);
+        let expected: Vec<f32> = fitter()
+            .model_spectra(spectra, &rows)
+            .unwrap()
+            .into_iter()
+            .flat_map(|fit| fit.map_or(vec![f64::NAN; grid.len()], |mut arms| arms.swap_remove(0).model))
+            .map(|x| x as f32)
+            .collect();
+        let written = Written::read(&path);
+        let image = |name: &str| read_image_data(&written.bytes, written.fits.find_by_name(name).unwrap()).unwrap();
+        let ImageData::F32(found) = image("ARM_MODEL") else { panic!("not f32") };
+        let bits = |values: &[f32]| values.iter().map(|x| if x.is_nan() { 0 } else { x.to_bits() }).collect::<Vec<_>>();
+        assert_eq!(bits(&found), bits(&expected));
+        assert!(found[..3 * grid.len()].iter().filter(|x| x.is_finite()).count() > 2 * grid.len(), "three models");
+        let ImageData::F64(found) = image("ARM_WAVELENGTH") else { panic!("not f64") };
+        assert_eq!(format!("{found:?}"), format!("{wavelengths:?}"));
+        assert_eq!(written.names("SPECTRA"), ["id", "file", "row"]);
+        assert_eq!(written.longs("SPECTRA", "row"), [0, 1, 2, 3]);
+        assert_eq!(written.longs("SPECTRA", "id")[3], popfit_testing::fits_bytes::LARGE_ID + 3);
+        assert!(written.texts("METADATA", "key").iter().any(|key| key == "popfit.version"));
+        std::fs::remove_file(&path).unwrap();
+    }
+    // Files of which each has one grid, and not the same.
+    let mut other = shared.clone();
+    other.arms[0].wavelength = Wavelength::Shared(Arc::from(&grids[grid.len()..2 * grid.len()]));
+    let (fitter, files) = (fitter(), [shared.slice(0..0), other.slice(0..0)]);
+    let schema = Schema::of(&fitter, false);
+    let mut writer = ModelWriter::create(&path, &fitter, &files, &schema, &Metadata::default()).unwrap();
+    for spectra in [&shared, &other] {
+        writer.append(spectra, &fitter.fit(spectra).unwrap().to_rows()[..1]).unwrap();
+    }
+    writer.finish().unwrap();
+    let written = Written::read(&path);
+    let hdu = written.fits.find_by_name("ARM_WAVELENGTH").unwrap();
+    let ImageData::F64(found) = read_image_data(&written.bytes, hdu).unwrap() else { panic!("not f64") };
+    assert_eq!(found, grids[..2 * grid.len()]);
+    std::fs::remove_file(&path).unwrap();
+    let csv = folder.path().join("models.csv");
+    let refused = ModelWriter::create(csv, &fitter, &files, &schema, &Metadata::default());
+    assert!(refused.unwrap_err().to_string().contains("must end in .fits"));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
 }
 
 #[test]

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use popfit::report::{About, Collector, ReportFile};
 use popfit::spectra::{FilesReader, InputFiles, SpectraReader};
 use popfit::{
-    Control, Error, Journal, Metadata, ModelFile, Precision, Result, SpectralFitter, Status, Summary, WriteOptions,
+    Control, Error, FitRow, Journal, Metadata, ModelFile, ModelWriter, Precision, Result, Schema, Sink, Spectra,
+    SpectralFitter, Status, Summary, WriteOptions,
 };
 
 use super::output::Output;
@@ -86,6 +87,11 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
     let may_replace = |file: &Path| overwrite || file.exists();
     let options = WriteOptions::default().metadata(metadata.clone()).overwrite(may_replace(&files.output));
     let mut table = Output::create(files.format, &files.output, &fitter, &source, options)?;
+    let models = files.models.as_deref().map(|path| {
+        let options = WriteOptions::default().metadata(metadata.clone()).overwrite(may_replace(path));
+        ModelWriter::create(path, &fitter, &source.files(), &Schema::of(&fitter, source.text_ids()), options)
+    });
+    let mut models = models.transpose()?;
     let page = files.report.as_deref().map(|folder| page(folder, may_replace, files.option_names)).transpose()?;
     let profiles = control.profile.then(|| ProfileFiles::create(&files.output, may_replace)).transpose()?;
 
@@ -93,7 +99,8 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
     files.report(Event::Begin { spectra: source.len() });
     let begin = Instant::now();
     let collector = page.is_some().then(|| Collector::new(&fitter.parameters()));
-    let mut sink = Counting::new(&mut table, &fitter.parameters(), collector);
+    let mut both = Both { table: &mut table, models: models.as_mut() };
+    let mut sink = Counting::new(&mut both, &fitter.parameters(), collector);
     let summary = fitter.fit_journaled(&mut source, &mut sink, control, &mut journal);
     let Counting { counts, faults, flags, report: kept, .. } = sink;
     let summary = summary.map_err(|error| files.failed(error, &journal))?;
@@ -109,12 +116,17 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
     let finished = table.finish(&summary.by_rows, &mut journal);
     let finished = targets.record(&mut journal, finished);
     finished.map_err(|error| files.failed(error, &journal))?;
+    if let Some(models) = models {
+        let finished = models.finish_journaled(&mut journal);
+        let finished = targets.record(&mut journal, finished);
+        finished.map_err(|error| files.with_table_alone(error, "the best-fit spectra"))?;
+    }
     let time = begin.elapsed();
     if let (Some(page), Some(kept)) = (page, kept) {
         let about = about(&files.output, &fitter, metadata, &summary, time);
         let written = page.write_journaled(&about, &kept, Some(&fitter), &mut journal);
         let written = targets.record(&mut journal, written);
-        written.map_err(|error| files.without_page(error))?;
+        written.map_err(|error| files.with_table_alone(error, "the page"))?;
     }
     let (statuses, bad_inputs, flags) = (counts.list(), faults.lines(), flags.lines());
     let mut done = FitFilesSummary { summary, statuses, bad_inputs, flags, time };
@@ -134,7 +146,8 @@ impl FitFiles {
     /// Returns the files that the run will write; fails, before anything is read, if one is an input or must not be
     /// replaced.
     fn targets(&self, profile: bool) -> Result<Targets> {
-        let extras = Extras { format: self.format, report: self.report.as_deref(), profile };
+        let extras =
+            Extras { format: self.format, models: self.models.as_deref(), report: self.report.as_deref(), profile };
         let targets = Targets::new(&self.output, &extras)?;
         let model = match &self.model {
             FitModel::Path(path) => Some(path),
@@ -185,12 +198,25 @@ impl FitFiles {
         error
     }
 
-    /// Reports that the run wrote its table, but, because of this error, not its page; returns the error.
-    fn without_page(&mut self, error: Error) -> Error {
+    /// Reports that the run wrote its table, but, because of this error, not `what` comes after it; returns the error.
+    fn with_table_alone(&mut self, error: Error, what: &str) -> Error {
         let (output, resume) = (self.output.display(), self.option_names.of("resume"));
-        let remains = format!("{output} is whole; {resume} makes the page without fitting anything again");
+        let remains = format!("{output} is whole; {resume} makes {what} without fitting anything again");
         self.report(Event::Remains(remains));
         error
+    }
+}
+
+/// The table, and the best-fit spectra where they are asked for.
+struct Both<'s, 'a> {
+    table: &'s mut Output<'a>,
+    models: Option<&'s mut ModelWriter<'a>>,
+}
+
+impl Sink for Both<'_, '_> {
+    fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
+        self.table.append(spectra, rows)?;
+        self.models.iter_mut().try_for_each(|models| models.append(spectra, rows))
     }
 }
 

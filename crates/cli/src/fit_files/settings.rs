@@ -25,6 +25,8 @@ pub struct FitFiles {
     pub resume: bool,
     /// Replace the output, and what is written beside it, if these files exist.
     pub overwrite: bool,
+    /// File of the best-fit spectra, whose name ends in `.fits`; the layout rvtab has its own.
+    pub models: Option<PathBuf>,
     /// Folder in which a page with counts, figures, some spectra and a table is written (`index.html`).
     pub report: Option<PathBuf>,
     /// Spectra and arms that are fitted. Its [`widen`](Selection::widen) is replaced by that of the model.
@@ -49,6 +51,7 @@ impl FitFiles {
             format: Format::Table,
             resume: false,
             overwrite: false,
+            models: None,
             report: None,
             selection: Selection::default(),
             other_inputs: Vec::new(),
@@ -65,6 +68,12 @@ impl FitFiles {
     pub(super) fn settings_of_layout(&self, file: Option<&ModelFile>, model: &SpectralModel) -> Result<FitSettings> {
         let mut settings = self.settings.clone();
         if self.format == Format::Rvtab {
+            if self.models.is_some() {
+                let [models, format] = ["models", "format"].map(|field| self.option_names.of(field));
+                let message =
+                    format!("{models} is for popfit's own table: {format} rvtab writes a file of models anyway");
+                return Err(Error::Usage(message));
+            }
             if settings.released_errors == Some(true) {
                 let [errors, format] = ["released_errors", "format"].map(|field| self.option_names.of(field));
                 let message = format!("{errors} adds columns to popfit's own table: {format} rvtab has none");

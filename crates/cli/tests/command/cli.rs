@@ -52,7 +52,15 @@ fn bad_usage_is_two_and_writes_nothing() {
     std::fs::write(&cut, format!("{:<80}{:<80}", "SIMPLE  =                    T", "BITPIX  = 8")).unwrap();
     let before = std::fs::read_dir(folder.path()).unwrap().count();
     let rvtab = folder.path().join("out.fits");
-    let cases: [(Output, &str); 12] = [
+    let models = folder.path().join("models.csv").display().to_string();
+    let same = rvtab.display().to_string();
+    let cases: [(Output, &str); 15] = [
+        (fit(&good, &[&spectra], &rvtab, &["--models", &same]), "the table and the best-fit spectra"),
+        (fit(&good, &[&spectra], &rvtab, &["--models", &models]), "must end in .fits"),
+        (
+            fit(&good, &[&spectra], &rvtab, &["--format", "rvtab", "--models", "m.fits"]),
+            "writes a file of models anyway",
+        ),
         (fit(&good, &[&spectra], &rvtab, &["--format", "rvtab", "--released-errors"]), "popfit's own table"),
         (fit(&good, &[&cut], &out, &[]), "HDU 0"),
         (fit(&good, &[&spectra], &out, &["--format", "rvtab"]), ".fits"),

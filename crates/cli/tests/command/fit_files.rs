@@ -50,6 +50,14 @@ fn a_run_over_files_writes_the_bytes_of_the_command() {
     assert_eq!(done.statuses.iter().map(|status| status.count).sum::<u64>(), fits);
     assert!(done.to_string().starts_with(&format!("{fits} spectra: {}; ", done.counts())), "{done}");
     assert!(std::fs::read(at("a.fits")).unwrap() == by_command(&at("b.fits"), &[]));
+    // The best-fit spectra, which change nothing in the table.
+    let mut files = demo(demo_file("model.toml"), &at("c.fits"));
+    files.models = Some(at("models_c.fits"));
+    run(files, &Control::default()).0.unwrap();
+    let models = at("models_d.fits");
+    let same = by_command(&at("d.fits"), &["--models", models.to_str().unwrap()]);
+    assert!(same == std::fs::read(at("c.fits")).unwrap() && same == std::fs::read(at("a.fits")).unwrap());
+    assert!(std::fs::read(models).unwrap() == std::fs::read(at("models_c.fits")).unwrap());
     // The other layout, its second file and the page, from a model in memory.
     let path = demo_file("model.toml");
     let file = ModelFile::open(&path).unwrap();

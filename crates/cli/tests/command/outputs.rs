@@ -64,10 +64,11 @@ fn a_file_that_exists_is_replaced_on_request_only() {
     place.succeeds(&place.fit(&["-o", "table.parquet"]));
     let (model, spectra) = (data("model.toml"), data("spectra.npz"));
     let fit = ["fit", &model, &spectra, "--device", "cpu", "--starts", "1", "--quiet"];
-    let cases: [(&[&str], &[&str], &str); 9] = [
+    let cases: [(&[&str], &[&str], &str); 10] = [
         (&fit, &["-o", "a.csv"], "a.csv"),
         (&fit, &["-o", "b.fits", "--format", "rvtab"], "b_rvmod.fits"),
         (&fit, &["-o", "c.parquet", "--report", "."], "index.html"),
+        (&fit, &["-o", "f.csv", "--models", "f.fits"], "f.fits"),
         (&fit, &["-o", "d.csv", "--profile"], "d.profile.json"),
         (&fit, &["-o", "e.csv", "--profile"], "e.trace.json"),
         (&["report", "table.parquet"], &[], "table_report.html"),

@@ -87,9 +87,11 @@ fn contents(path: &Path) -> Vec<u8> {
 
 /// Stands for a folder of its own.
 const REPORT: &str = "REPORT";
+/// Stands for the file `models.fits` beside the output.
+const MODELS: &str = "MODELS";
 
 /// Runs with an output under the name `out`, killed at `kills` moments and taken up again.
-fn kill_and_resume(out: &str, others: &[&str], more: &[&str], kills: u32) {
+fn kill_and_resume(out: &str, others: &[&str], more: &[&'static str], kills: u32) {
     let folder = tempfile::tempdir().unwrap();
     let [whole, killed] = ["whole", "killed"].map(|name| folder.path().join(name));
     for place in [&whole, &killed] {
@@ -97,7 +99,14 @@ fn kill_and_resume(out: &str, others: &[&str], more: &[&str], kills: u32) {
     }
     let start = |place: &Path, resume: &[&str]| {
         let report = place.join("report").display().to_string();
-        let more: Vec<&str> = more.iter().map(|word| if *word == REPORT { &report } else { *word }).collect();
+        let models = place.join("models.fits").display().to_string();
+        let named = |word: &&'static str| match *word {
+            REPORT => report.clone(),
+            MODELS => models.clone(),
+            other => other.to_string(),
+        };
+        let more: Vec<String> = more.iter().map(named).collect();
+        let more: Vec<&str> = more.iter().map(String::as_str).collect();
         command(&data(""), &place.join(out), &[&more, resume].concat())
     };
     let finish = |place: &Path, resume: &[&str]| {
@@ -151,12 +160,13 @@ fn kill_and_resume(out: &str, others: &[&str], more: &[&str], kills: u32) {
 #[test]
 fn a_killed_run_ends_with_the_bytes_of_one_that_was_not() {
     let kills: u32 = std::env::var("POPFIT_KILLS").map_or(10, |n| n.parse().unwrap());
-    let each = kills.div_ceil(5);
+    let each = kills.div_ceil(6);
     kill_and_resume("out.parquet", &[], &[], each);
     kill_and_resume("out.fits", &[], &[], each);
     kill_and_resume("out.csv", &[], &[], each);
     kill_and_resume("rvtab_1.fits", &["rvmod_1.fits"], &["--format", "rvtab"], each);
     kill_and_resume("out.csv", &["report/index.html"], &["--report", REPORT], each);
+    kill_and_resume("out.parquet", &["models.fits"], &["--models", MODELS], each);
 }
 
 /// Its rows are the GPU's own, those that the journal has kept and those that are made when it goes on.

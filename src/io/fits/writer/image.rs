@@ -1,6 +1,7 @@
 //! FITS images: rows that are appended one after another, and single lines.
 
 use std::io::{self, Write};
+use std::marker::PhantomData;
 use std::path::Path;
 
 use super::cards::{BLOCK, Cards};
@@ -8,30 +9,72 @@ use super::table::Spool;
 use crate::error::Result;
 use crate::io::fits::sum::OnesSum;
 
-/// An image of rows under construction, f32.
-pub struct ImageUnit {
-    name: String,
-    pixels: usize,
-    spool: Spool,
+/// A number of an image.
+pub trait Element: Copy {
+    /// FITS code of the type (keyword BITPIX).
+    const BITPIX: i64;
+    const NAN: Self;
+    /// Appends the bytes that FITS stores.
+    fn push(self, out: &mut Vec<u8>);
 }
 
-impl ImageUnit {
-    /// Begins a FITS image extension of rows of `pixels` f32 values, kept in a temporary file beside `target`.
-    pub fn new(target: &Path, name: &str, pixels: usize) -> Result<ImageUnit> {
-        Ok(ImageUnit { name: name.into(), pixels, spool: Spool::new(target)? })
+impl Element for f32 {
+    const BITPIX: i64 = -32;
+    const NAN: f32 = f32::NAN;
+
+    fn push(self, out: &mut Vec<u8>) {
+        out.extend(self.to_be_bytes());
+    }
+}
+
+impl Element for f64 {
+    const BITPIX: i64 = -64;
+    const NAN: f64 = f64::NAN;
+
+    fn push(self, out: &mut Vec<u8>) {
+        out.extend(self.to_be_bytes());
+    }
+}
+
+/// An image of rows under construction.
+pub struct ImageUnit<T> {
+    name: String,
+    unit: &'static str,
+    pixels: usize,
+    rows: u64,
+    spool: Spool,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> ImageUnit<T> {
+    /// Begins a FITS image extension of rows of `pixels` values, kept in a temporary file beside `target`.
+    pub fn new(target: &Path, name: &str, pixels: usize) -> Result<ImageUnit<T>> {
+        let spool = Spool::new(target)?;
+        Ok(ImageUnit { name: name.into(), unit: "", pixels, rows: 0, spool, element: PhantomData })
     }
 
-    /// Appends one row to the image; values beyond its number of pixels are dropped.
-    pub fn append(&mut self, row: impl Iterator<Item = f32>) -> io::Result<()> {
-        let bytes: Vec<u8> = row.take(self.pixels).flat_map(f32::to_be_bytes).collect();
+    /// Sets the unit of the values (keyword BUNIT).
+    #[must_use]
+    pub fn unit(mut self, unit: &'static str) -> ImageUnit<T> {
+        self.unit = unit;
+        self
+    }
+
+    /// Appends one row to the image; a shorter one ends in NaN, and values beyond its number of pixels are dropped.
+    pub fn append(&mut self, row: impl Iterator<Item = T>) -> io::Result<()> {
+        let mut bytes = Vec::with_capacity(self.pixels * size_of::<T>());
+        row.chain(std::iter::repeat(T::NAN)).take(self.pixels).for_each(|value| value.push(&mut bytes));
+        self.rows += 1;
         self.spool.append(&bytes)
     }
 
     /// Writes the image extension, header and all rows so far, to `out`.
     pub fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
-        let rows = self.spool.length / (4 * self.pixels as u64).max(1);
-        let mut cards = Cards::extension("IMAGE", -32, &[self.pixels as u64, rows]);
+        let mut cards = Cards::extension("IMAGE", T::BITPIX, &[self.pixels as u64, self.rows]);
         cards.text("EXTNAME", &self.name);
+        if !self.unit.is_empty() {
+            cards.text("BUNIT", self.unit);
+        }
         self.spool.copy(cards, out)
     }
 }

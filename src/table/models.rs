@@ -1,0 +1,107 @@
+//! The file of best-fit spectra of a run.
+
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use super::Entry;
+use super::fits::{columns_unit, metadata_unit, of_rows};
+use super::model_images::ModelImages;
+use crate::error::{Error, Result};
+use crate::io::files::File;
+use crate::io::fits::sum::OnesSum;
+use crate::io::fits::writer::cards::Cards;
+use crate::io::fits::writer::table::{TableUnit, refused};
+use crate::io::output::{OutputRecord, Staged, WriteOptions};
+use crate::spectra::Spectra;
+use crate::spectral::{Column, FitRow, Journal, Schema, Sink, SpectralFitter};
+
+/// Columns of the result table that tell whose spectrum a row of the images is.
+const IDENTITY: [&str; 3] = ["id", "file", "row"];
+
+/// Writes the best-fit spectra of a run piece by piece as FITS: the images {ARM}_WAVELENGTH and {ARM}_MODEL with a row
+/// for each spectrum, the table SPECTRA, which says whose they are, and METADATA. The file appears under its name when
+/// [`finish`](ModelWriter::finish)ed, and not at all otherwise.
+pub struct ModelWriter<'a> {
+    fitter: &'a SpectralFitter,
+    staged: (Staged, File),
+    columns: Vec<Column>,
+    spectra: TableUnit,
+    images: ModelImages,
+    metadata: Vec<Entry>,
+}
+
+impl std::fmt::Debug for ModelWriter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelWriter").field("path", &self.staged.0.target()).finish_non_exhaustive()
+    }
+}
+
+impl<'a> ModelWriter<'a> {
+    /// Begins the file. `path` ends in `.fits`; `files` are the inputs without their spectra
+    /// ([`SpectraReader::empty`](crate::spectra::SpectraReader::empty)); `schema` is that of the result table;
+    /// `options` are a [`Metadata`](crate::Metadata) or [`WriteOptions`].
+    ///
+    /// # Errors
+    /// Before anything is fitted in vain, returns [`Error::Usage`] for another extension, [`Error::Model`] if two
+    /// columns of the table have the same name, [`Error::OutputExists`] for a file that is there, unless `options`
+    /// allow to overwrite it, [`Error::OutputLocked`] while another run writes it, [`Error::Write`] if the name is that
+    /// of a folder, a device or a pipe, and [`Error::Io`] for a folder that is missing or cannot be written.
+    pub fn create(
+        path: impl AsRef<Path>,
+        fitter: &'a SpectralFitter,
+        files: &[Spectra],
+        schema: &Schema,
+        options: impl Into<WriteOptions>,
+    ) -> Result<ModelWriter<'a>> {
+        let (path, WriteOptions { overwrite, metadata }) = (path.as_ref(), options.into());
+        if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("fits")) {
+            return Err(Error::Usage(format!("{}: the file of best-fit spectra must end in .fits", path.display())));
+        }
+        let staged = Staged::create(path, overwrite)?;
+        let all = schema.distinct_columns()?;
+        let columns: Vec<Column> = all.into_iter().filter(|column| IDENTITY.contains(&&*column.name)).collect();
+        let spectra = columns_unit(path, "SPECTRA", &columns)?;
+        let images = ModelImages::new(path, fitter, files)?;
+        Ok(ModelWriter { fitter, staged, columns, spectra, images, metadata: metadata.entries() })
+    }
+
+    /// Completes the file, flushes it to the disk and moves it to its name.
+    ///
+    /// # Errors
+    /// The errors of [`TableWriter::finish`](super::TableWriter::finish).
+    pub fn finish(self) -> Result<()> {
+        self.end(None)
+    }
+
+    /// Completes the file as [`finish`](ModelWriter::finish) does, and records it in the journal of the run before it
+    /// gets its name, as [`TableWriter::finish_journaled`](super::TableWriter::finish_journaled) does.
+    ///
+    /// # Errors
+    /// The errors of [`finish`](ModelWriter::finish); [`Error::Io`] if the journal cannot be written.
+    pub fn finish_journaled(self, journal: &mut Journal) -> Result<()> {
+        self.end(Some(journal))
+    }
+
+    /// Completes the file and moves it to its name; with a journal, it is recorded there before.
+    fn end(mut self, journal: Option<&mut Journal>) -> Result<()> {
+        let (staged, file) = self.staged;
+        let path = staged.target().to_path_buf();
+        let mut out = BufWriter::new(file);
+        out.write_all(&Cards::primary().finish(OnesSum::default())).map_err(refused(&path))?;
+        self.images.write(&path, &mut out)?;
+        for mut unit in [self.spectra, metadata_unit(&path, &self.metadata)?] {
+            unit.write(&mut out).map_err(refused(&path))?;
+        }
+        let file = out.into_inner().map_err(|e| refused(&path)(e.into_error()))?;
+        staged.publish(file, journal.map(|journal| journal as &mut dyn OutputRecord))
+    }
+}
+
+impl Sink for ModelWriter<'_> {
+    fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
+        let fits = self.fitter.model_spectra(spectra, rows)?;
+        let path = self.staged.0.target();
+        self.spectra.append(&of_rows(rows, &self.columns)).map_err(refused(path))?;
+        self.images.append(&fits).map_err(refused(path))
+    }
+}
