@@ -3,10 +3,9 @@
 use crate::curve_model::{DerivativeCheck, compare_row, is_worse};
 use crate::error::Result;
 use crate::model::{LineSpread, ModelParameter};
-use crate::recording::Precision;
 use crate::spectra::{Resolution, Spectra};
 use crate::spectral::SpectralFitter;
-use crate::spectral::inspect::{InspectedArm, ModelPoint};
+use crate::spectral::inspect::{InspectedArm, ModelPoint, ModelRows};
 use crate::spectral::run::Run;
 
 /// Number of points of the first guess that are checked.
@@ -79,7 +78,7 @@ fn inspect_moved(run: &mut Run, spectra: &Spectra, point: &[f64], p: usize, by: 
     let mut parameters = point.to_vec();
     parameters[p] += by;
     let moved = ModelPoint { place: 0, parameters: &parameters };
-    run.inspect(spectra, &[moved], Precision::F64).map(|mut one| one.swap_remove(0))
+    run.inspect(spectra, &[moved], ModelRows::WithDerivatives).map(|mut one| one.swap_remove(0))
 }
 
 /// Returns a spectrum of flux 1 and ivar 1 on the wavelengths of each arm's template.

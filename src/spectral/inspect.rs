@@ -7,9 +7,9 @@ use rayon::prelude::*;
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::first_guess::Start;
-use crate::model::{Fault, Limits, Motion, Prepared, PreparedArm, Sampling, SpectralObjective};
+use crate::model::{Fault, Limits, Motion, Prepared, PreparedArm, Sampling};
 use crate::recording::Precision;
-use crate::solver::{Device, LevenbergMarquardt, Method, Objective};
+use crate::solver::{Device, LevenbergMarquardt, Method};
 use crate::spectra::Spectra;
 use crate::spectral::input::assemble::{assemble, matched, prepare_one};
 use crate::spectral::input::layout::{layout, layout_for};
@@ -27,26 +27,35 @@ pub struct ModelPoint<'a> {
     pub parameters: &'a [f64],
 }
 
+/// Rows of a model that are computed.
+#[derive(Clone, Copy)]
+pub enum ModelRows {
+    /// Values in f32, as a fit has them.
+    Values,
+    /// Values and derivatives in f64.
+    WithDerivatives,
+}
+
 /// The model of one arm of a spectrum at one point.
 pub struct InspectedArm {
     pub prepared: PreparedArm,
     pub sampling: Arc<Sampling>,
     /// Number of continuum terms.
     pub terms: usize,
-    /// Value and derivatives by the solver's u (rows, padded pixels).
+    /// Values, and derivatives by the solver's u if they are asked for (rows, padded pixels).
     pub model: Vec<f64>,
     /// Continuum coefficients, followed by the factor; empty without a continuum.
     pub solution: Vec<f64>,
 }
 
 impl Run<'_> {
-    /// Evaluates the model of several spectra at given parameters on the CPU; returns model and continuum of each one's
-    /// arms. Returns the arms of each point. Only the spectra of the points are prepared.
+    /// Evaluates the model of several spectra at given parameters on the CPU, and returns the arms of each point. Only
+    /// the spectra of the points are prepared.
     pub fn inspect(
         &mut self,
         spectra: &Spectra,
         points: &[ModelPoint],
-        precision: Precision,
+        rows: ModelRows,
     ) -> Result<Vec<Vec<InspectedArm>>> {
         let model = &self.fitter.model;
         let arms = matched(model, spectra)?;
@@ -61,15 +70,19 @@ impl Run<'_> {
         };
         let ready: Vec<ReadySpectrum> = threads::in_pool(|| points.par_iter().map(one).collect::<Result<_>>())?;
         let shape = layout_for(layout(model, &arms, &grids), ready.iter().map(|one| &*one.prepared));
-        let objective = SpectralObjective::new(model, &shape, precision);
+        let (precision, values_only) = match rows {
+            ModelRows::Values => (Precision::F32, true),
+            ModelRows::WithDerivatives => (Precision::F64, false),
+        };
+        let objective = self.fitter.shared.objective(model, &shape, precision, values_only);
         let spectra = ReadySpectra { model, grids: &grids, spectra: &ready, guess: None };
         let batch = assemble(&objective, spectra, &spectra.starts());
         let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
-        let mut population = CpuDevice.population(Arc::new(objective.record()), &method, points.len())?;
+        let mut population = CpuDevice.population(objective.recording().clone(), &method, points.len())?;
         pollster::block_on(population.load(&batch))?;
         let buffers: Vec<_> = objective.arms.iter().flat_map(|arm| [Some(arm.model), arm.solution]).collect();
-        let wanted: Vec<_> = buffers.iter().flatten().copied().collect();
-        let mut seen = pollster::block_on(population.inspect_all(&wanted))?.into_iter();
+        let ids: Vec<_> = buffers.iter().flatten().copied().collect();
+        let mut seen = pollster::block_on(population.inspect_all(&ids))?.into_iter();
         // Each buffer has the rows of all spectra. An arm without a continuum has no solution.
         let rows: Vec<Vec<f64>> = buffers.iter().map(|b| b.and_then(|_| seen.next()).unwrap_or_default()).collect();
         let row = |buffer: usize, k: usize| {

@@ -7,17 +7,16 @@ use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::model::ModelArm;
-use crate::recording::Precision;
 #[cfg(feature = "files")]
 use crate::recording::Velocity;
 use crate::solver::Status;
 use crate::spectra::{ArmSpectra, Spectra};
 use crate::spectral::input::assemble::{matched, raw};
-use crate::spectral::inspect::{InspectedArm, ModelPoint};
+use crate::spectral::inspect::{InspectedArm, ModelPoint, ModelRows};
 use crate::spectral::{FitRow, SpectralFitter};
 use crate::threads;
 
-/// Maximum number of spectra that are evaluated together, because their derivatives take memory too.
+/// Maximum number of spectra that are evaluated together, because their rows take memory.
 const CHUNK: usize = 64;
 
 /// One arm of one spectrum and the model at the row's parameters. Arrays are (pixels).
@@ -116,7 +115,7 @@ impl SpectralFitter {
         let (mut done, mut most) = (0, CHUNK);
         while done < points.len() {
             let end = (done + most).min(points.len());
-            let inspected = match run.inspect(spectra, &points[done..end], Precision::F32) {
+            let inspected = match run.inspect(spectra, &points[done..end], ModelRows::Values) {
                 Err(Error::OutOfMemory { .. }) if most > 1 => {
                     most /= 2;
                     continue;

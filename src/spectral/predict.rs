@@ -2,11 +2,10 @@
 
 use crate::error::{Error, Result};
 use crate::model::LineSpread;
-use crate::recording::Precision;
 use crate::spectra::{ArmSpectra, Spectra};
 use crate::spectral::SpectralFitter;
 use crate::spectral::check::own_grids;
-use crate::spectral::inspect::ModelPoint;
+use crate::spectral::inspect::{ModelPoint, ModelRows};
 
 /// The model of one arm at given parameters. Arrays are (pixels).
 #[derive(Clone, Debug, Default)]
@@ -40,7 +39,7 @@ impl SpectralFitter {
             None => self.ones_on_own_grids()?,
         };
         let point = ModelPoint { place: 0, parameters };
-        let inspected = self.run()?.inspect(&grid, &[point], Precision::F32)?.swap_remove(0);
+        let inspected = self.run()?.inspect(&grid, &[point], ModelRows::Values)?.swap_remove(0);
         let arms = self.model.arms.iter().zip(inspected).filter_map(|(arm, inspected)| {
             let data = match grid.arms.as_slice() {
                 [only] if self.model.arms.len() == 1 => only,

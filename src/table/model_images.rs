@@ -41,10 +41,10 @@ impl ModelImages {
     pub fn new(path: &Path, fitter: &SpectralFitter, files: &[Spectra]) -> Result<ModelImages> {
         let mut arms = Vec::new();
         for (index, (name, _)) in fitter.model().arms().enumerate() {
-            let own: Vec<&ArmSpectra> = files.iter().filter_map(|file| find(file, name)).collect();
-            let Some(pixels) = own.iter().map(|arm| arm.pixels).max() else { continue };
+            let inputs: Vec<&ArmSpectra> = files.iter().filter_map(|file| find(file, name)).collect();
+            let Some(pixels) = inputs.iter().map(|arm| arm.pixels).max() else { continue };
             let name = arm_name(name);
-            let wavelength = match shared_grid(&own) {
+            let wavelength = match shared_grid(&inputs) {
                 Some(grid) => WavelengthUnit::Shared(grid),
                 None => {
                     let rows = ImageUnit::new(path, &format!("{name}_WAVELENGTH"), pixels)?;
@@ -61,8 +61,8 @@ impl ModelImages {
     pub fn append(&mut self, fits: &[Option<Vec<ArmFit>>]) -> std::io::Result<()> {
         for fit in fits {
             for arm in &mut self.arms {
-                let own = fit.as_ref().and_then(|arms| arms.get(arm.index));
-                let (wavelength, model) = own.map_or((&[][..], &[][..]), |fit| (&fit.wavelength, &fit.model));
+                let fit = fit.as_ref().and_then(|arms| arms.get(arm.index));
+                let (wavelength, model) = fit.map_or((&[][..], &[][..]), |fit| (&fit.wavelength, &fit.model));
                 if let WavelengthUnit::Own(rows) = &mut arm.wavelength {
                     rows.append(wavelength.iter().copied())?;
                 }
@@ -91,10 +91,8 @@ impl ModelImages {
 /// for them.
 pub(super) fn check_shared_grids(fitter: &SpectralFitter, files: &[Spectra]) -> Result<()> {
     for (name, _) in fitter.model().arms() {
-        let own: Vec<(&Spectra, &ArmSpectra)> =
-            files.iter().filter_map(|file| Some((file, find(file, name)?))).collect();
         let mut first = None;
-        for (Spectra { file, .. }, arm) in own {
+        for (Spectra { file, .. }, arm) in files.iter().filter_map(|file| Some((file, find(file, name)?))) {
             let Wavelength::Shared(grid) = &arm.wavelength else {
                 return Err(Error::Usage(format!(
                     "{file}: rvspecfit's table needs spectra on one wavelength grid; write popfit's own table instead"

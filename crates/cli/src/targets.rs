@@ -24,10 +24,11 @@ pub struct Extras<'a> {
 impl Targets {
     /// Lists the files that a run will write: the table, and models, report page and profile if asked for.
     pub fn new(table: &Path, extras: &Extras<'_>) -> Result<Targets> {
-        if extras.report == Some(table) {
+        let is_table = |path: &Path| place(path) == place(table);
+        if extras.report.is_some_and(is_table) {
             return Err(Error::Usage(format!("{}: the table and the page's folder", table.display())));
         }
-        if extras.models == Some(table) {
+        if extras.models.is_some_and(is_table) {
             return Err(Error::Usage(format!("{}: the table and the best-fit spectra", table.display())));
         }
         let beside = (extras.format == Format::Rvtab).then(|| RvTabWriter::models_of(table));
@@ -88,5 +89,15 @@ impl Targets {
             journal.record_outputs(&self.0)?;
         }
         result
+    }
+}
+
+/// Returns the path in its real folder, so that `./out.fits` and `out.fits` are one; as it is if there is no such
+/// folder.
+fn place(path: &Path) -> PathBuf {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match (folder.canonicalize(), path.file_name()) {
+        (Ok(folder), Some(name)) => folder.join(name),
+        _ => path.to_path_buf(),
     }
 }

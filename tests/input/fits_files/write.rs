@@ -219,14 +219,14 @@ fn best_fit_spectra_are_those_of_their_rows() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("models.fits");
     let shared = spectra();
-    let mut own = shared.clone();
+    let mut each_its_own = shared.clone();
     // each spectrum begins at another wavelength
     let grid = tiny::wavelength();
     let step = grid[1] - grid[0];
     let grids: Vec<f64> = (0..4).flat_map(|k| grid.iter().map(move |x| x + f64::from(k) * 0.1 * step)).collect();
-    own.arms[0].wavelength = Wavelength::Own(grids.clone().into());
+    each_its_own.arms[0].wavelength = Wavelength::Own(grids.clone().into());
     for (spectra, wavelengths) in
-        [(&shared, grid.to_vec()), (&own, [&grids[..3 * grid.len()], &vec![f64::NAN; grid.len()]].concat())]
+        [(&shared, grid.to_vec()), (&each_its_own, [&grids[..3 * grid.len()], &vec![f64::NAN; grid.len()]].concat())]
     {
         let rows = models(&path, spectra);
         let expected: Vec<f32> = fitter()

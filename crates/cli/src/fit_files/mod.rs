@@ -99,8 +99,8 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
     files.report(Event::Begin { spectra: source.len() });
     let begin = Instant::now();
     let collector = page.is_some().then(|| Collector::new(&fitter.parameters()));
-    let mut both = Both { table: &mut table, models: models.as_mut() };
-    let mut sink = Counting::new(&mut both, &fitter.parameters(), collector);
+    let mut outputs = Outputs { table: &mut table, models: models.as_mut() };
+    let mut sink = Counting::new(&mut outputs, &fitter.parameters(), collector);
     let summary = fitter.fit_journaled(&mut source, &mut sink, control, &mut journal);
     let Counting { counts, faults, flags, report: kept, .. } = sink;
     let summary = summary.map_err(|error| files.failed(error, &journal))?;
@@ -208,12 +208,12 @@ impl FitFiles {
 }
 
 /// The table, and the best-fit spectra where they are asked for.
-struct Both<'s, 'a> {
+struct Outputs<'s, 'a> {
     table: &'s mut Output<'a>,
     models: Option<&'s mut ModelWriter<'a>>,
 }
 
-impl Sink for Both<'_, '_> {
+impl Sink for Outputs<'_, '_> {
     fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
         self.table.append(spectra, rows)?;
         self.models.iter_mut().try_for_each(|models| models.append(spectra, rows))
