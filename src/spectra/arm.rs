@@ -240,3 +240,20 @@ pub(super) fn check_grid(grid: &[f64], what: &str) -> Result<()> {
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signal_to_noise_is_a_median() {
+        let of = |flux: &[f64], ivar: &[f64]| {
+            let grid: Vec<f64> = (0..flux.len()).map(|k| 5000.0 + k as f64).collect();
+            ArmSpectra::new("b", flux.len(), grid, flux.to_vec(), ivar.to_vec(), None).unwrap().signal_to_noise(0)
+        };
+        assert_eq!(of(&[5.0, -1.0, 3.0], &[1.0; 3]), 3.0);
+        assert_eq!(of(&[9.0, 2.0, 1.0, 5.0], &[4.0; 4]), 7.0);
+        assert_eq!(of(&[9.0, f64::NAN, 1.0, 5.0], &[1.0, 0.0, 1.0, 1.0]), 3.0, "a pixel without weight counts as 0");
+        assert!(of(&[9.0, f64::NAN, 1.0], &[1.0; 3]).is_nan());
+    }
+}

@@ -53,7 +53,7 @@ fn bad_usage_is_two_and_writes_nothing() {
     let before = std::fs::read_dir(folder.path()).unwrap().count();
     let rvtab = folder.path().join("out.fits");
     let models = folder.path().join("models.csv").display().to_string();
-    let same = folder.path().join(".").join("out.fits").display().to_string();
+    let same = folder.path().join("..").join(folder.path().file_name().unwrap()).join("out.fits").display().to_string();
     let cases: [(Output, &str); 15] = [
         (fit(&good, &[&spectra], &rvtab, &["--models", &same]), "the table and the best-fit spectra"),
         (fit(&good, &[&spectra], &rvtab, &["--models", &models]), "must end in .fits"),

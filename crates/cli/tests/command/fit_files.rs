@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use popfit::{Control, Error, ModelFile};
+use popfit::{Control, Error, ModelFile, Spectra};
 use popfit_cli::{BuiltModel, Event, FitFiles, FitFilesSummary, FitModel, Format, fit_files, run_code};
 use popfit_testing::{demo_file, message};
 
@@ -57,7 +57,10 @@ fn a_run_over_files_writes_the_bytes_of_the_command() {
     let models = at("models_d.fits");
     let same = by_command(&at("d.fits"), &["--models", models.to_str().unwrap()]);
     assert!(same == std::fs::read(at("c.fits")).unwrap() && same == std::fs::read(at("a.fits")).unwrap());
-    assert!(std::fs::read(models).unwrap() == std::fs::read(at("models_c.fits")).unwrap());
+    let models = std::fs::read(models).unwrap();
+    assert!(models == std::fs::read(at("models_c.fits")).unwrap());
+    let pixels = Spectra::open(demo_file("spectra.npz")).unwrap().arms[0].pixels;
+    assert!(models.len() > 4 * pixels * fits as usize, "a model for each spectrum");
     // The other layout, its second file and the page, from a model in memory.
     let path = demo_file("model.toml");
     let file = ModelFile::open(&path).unwrap();
