@@ -1,4 +1,4 @@
-//! Whole fits on the CPU device, start to table: `cargo bench --bench fits`.
+//! Whole fits on the CPU device, start to table: `cargo bench -p popfit-bench --features faer --bench fits`.
 //!
 //! `synb`: 128 spectra with velocity and continuum; opening the network, reading the file, library, first guess and
 //! writing a Parquet table are included. Beside the GF/s of the network's products stand those of faer's large product
@@ -19,24 +19,25 @@ use popfit::{
 };
 use popfit_testing::noisy::noisy_templates;
 
-const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
+/// Folder of the workspace, of which `popfit-bench` is a package.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const SPECTRA: usize = 512;
 /// Operations of a linearisation in the products of the demo's network: its value and four tangents.
 const PRODUCTS: f64 = 2.0 * 5.0 * (4 * 256 + 2 * 256 * 256 + 256 * 200 + 200 * 3861) as f64;
 
 fn emulator() -> Emulator {
-    Emulator::open(format!("{DATA}/emulator.safetensors")).expect("the demo's emulator")
+    Emulator::open(format!("{ROOT}/data/emulator.safetensors")).expect("the demo's emulator")
 }
 
 /// Files of 128 spectra: the reference's beside the project, else the demo's 64 twice.
 fn spectra_files() -> Vec<PathBuf> {
-    let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/synb/fixed_vsini/spectra.npz");
+    let reference = Path::new(ROOT).join("tests/data/synb/fixed_vsini/spectra.npz");
     if reference.is_file() {
         println!("synb: the 128 reference spectra");
         return vec![reference];
     }
     println!("synb: the demo's 64 spectra, twice");
-    vec![format!("{DATA}/spectra.npz").into(); 2]
+    vec![format!("{ROOT}/data/spectra.npz").into(); 2]
 }
 
 /// Everything between two files: a new fitter every time, as the template library is part of the job.

@@ -1,5 +1,4 @@
-//! popfit's side of `emulator_jax.py`: the workload `emulator` of `cargo bench --bench fits`, written to a file, and
-//! timed.
+//! popfit's side of `emulator_jax.py`: the workload `emulator` of `benches/fits.rs`, written to a file, and timed.
 //!
 //! `cargo run --release --example emulator_peer -- FOLDER [DEVICE] [SECONDS] [FITS]` writes FOLDER/workload.safetensors
 //! (flux, ivar) and FOLDER/answers.safetensors (labels), and prints one line of JSON.
