@@ -55,8 +55,13 @@ pub enum Error {
     #[error("{parameter}: {lower} to {upper} is not an interval; give two finite numbers, the lower one first")]
     BadBounds { parameter: String, lower: f64, upper: f64 },
     /// A model (file or builder) that makes no sense.
-    #[error("model: {0}")]
-    Model(String),
+    #[error("model: {message}")]
+    Model {
+        /// The setting at fault, named as in a model file (`labels.teff`, `arm[1].range`), if one can be named.
+        setting: Option<String>,
+        /// The fault. It speaks of the setting, too.
+        message: String,
+    },
     /// A formula that cannot be read; `column` counts characters from 1.
     #[error("formula, column {column}: {message}\n  {}\n{:>width$}", one_line(formula), '^', width = column + 2)]
     Formula { formula: String, column: usize, message: String },
@@ -295,11 +300,12 @@ impl Error {
     }
 
     /// Returns the name of the argument that is wrong, as the functions of this crate call it (`flux`, `ivar`, `mask`,
-    /// `wavelength`, `resolution`, `ids`, `arms`, `starts`, `x`, `y`, `sigma`, `formula` …), or that of the only
-    /// invalid setting; `None` if the error is not that of one argument.
+    /// `wavelength`, `resolution`, `ids`, `arms`, `starts`, `x`, `y`, `sigma`, `formula` …), that of the only invalid
+    /// setting of a fitter, or that of a setting of a model; `None` if the error is not that of one argument.
     pub fn argument(&self) -> Option<&str> {
         match self {
             Error::ShapeMismatch { argument, .. } => argument.as_deref(),
+            Error::Model { setting, .. } => setting.as_deref(),
             Error::InvalidArgument { argument, .. } => Some(argument),
             Error::BadWavelength { .. } | Error::NoOverlap { .. } => Some("wavelength"),
             Error::BadBounds { .. } => Some("bounds"),
@@ -311,6 +317,16 @@ impl Error {
             },
             _ => None,
         }
+    }
+
+    /// Returns an [`Error::Model`] that is not the fault of one setting.
+    pub(crate) fn model(message: impl Into<String>) -> Error {
+        Error::Model { setting: None, message: message.into() }
+    }
+
+    /// Returns an [`Error::Model`]: this setting of the model makes no sense, as `message` says.
+    pub(crate) fn model_setting(setting: impl Into<String>, message: impl Into<String>) -> Error {
+        Error::Model { setting: Some(setting.into()), message: message.into() }
     }
 
     /// Returns an [`Error::InvalidArgument`]: the value of this argument makes no sense, as `message` says.

@@ -143,8 +143,8 @@ impl CurveModel {
         self.points(x, parameters)?;
         let failures = Failures::default();
         let input = CustomInput { x, parameters, limits: None, member: Member::default() };
-        let rows = self.rows(derivatives, &input, &failures).ok_or_else(|| Error::Model(self.no_rust()))?;
-        failures.text(0).map_or(Ok(rows), |text| Err(Error::Model(text)))
+        let rows = self.rows(derivatives, &input, &failures).ok_or_else(|| Error::model(self.no_rust()))?;
+        failures.text(0).map_or(Ok(rows), |text| Err(Error::model(text)))
     }
 
     /// Computes values and derivatives by the model's own code, (1 + parameters, n); fails if it has none.
@@ -153,7 +153,7 @@ impl CurveModel {
         let Some(rust) = &self.rust else { return self.no_slopes() };
         let mut own = vec![f64::NAN; (1 + parameters.len()) * points];
         let found = guarded(|| rust.try_linearise(&Context::default(), x, parameters, &mut own));
-        if found.map_err(Error::Model)? { Ok(own) } else { self.no_slopes() }
+        if found.map_err(Error::model)? { Ok(own) } else { self.no_slopes() }
     }
 
     /// Returns the number of points of `x`, or [`Error::ShapeMismatch`] if `x` or `parameters` has the wrong length.
@@ -235,7 +235,7 @@ impl CurveModel {
 
     /// Returns the error that the model has no derivatives of its own to compare with differences.
     pub(crate) fn no_slopes<T>(&self) -> Result<T> {
-        Err(Error::Model(format!("the {} has no derivatives of its own to check", self.name)))
+        Err(Error::model(format!("the {} has no derivatives of its own to check", self.name)))
     }
 
     /// Returns why the model cannot run on a device, given whether that runs WGSL (a GPU) or Rust (the CPU); `None` if

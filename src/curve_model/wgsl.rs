@@ -82,7 +82,7 @@ impl CurveModel {
         let twin = twin.into();
         if twin.parameters != self.parameters || twin.predictors != self.predictors {
             let names = |model: &CurveModel| format!("{:?} of {:?}", model.parameters, model.predictors);
-            return Err(Error::Model(format!("the twin has {}, not {}", names(&twin), names(&self))));
+            return Err(Error::model_setting("twin", format!("the twin has {}, not {}", names(&twin), names(&self))));
         }
         Ok(CurveModel { rust: twin.rust, differences: twin.differences, alike: Some(Arc::default()), ..self })
     }

@@ -151,7 +151,7 @@ impl Emulator {
     pub fn from_layers(layers: EmulatorLayers) -> Result<Emulator> {
         let mut emulator = layers.unchecked();
         let name = emulator.source.clone();
-        let fault = |message| Error::Model(format!("{name}: {message}"));
+        let fault = |message| Error::model(format!("{name}: {message}"));
         emulator.check(fault)?;
         emulator.hash = hex(&Sha256::digest(write::bytes(&emulator, None).map_err(fault)?));
         Ok(emulator)
@@ -173,7 +173,7 @@ impl Emulator {
     /// `Model` for a network that the format cannot hold. There is none that a file or
     /// [`from_layers`](Emulator::from_layers) can make.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let fault = |message| Error::Model(format!("{}: {message}", self.source));
+        let fault = |message| Error::model(format!("{}: {message}", self.source));
         let bytes = write::bytes(self, None).map_err(fault)?;
         if hex(&Sha256::digest(&bytes)) == self.hash {
             return Ok(bytes);
@@ -218,12 +218,13 @@ impl Emulator {
     pub fn with_label_names(mut self, names: &[String]) -> Result<Emulator> {
         if names.len() != self.labels.len() {
             let message = format!("{}: {} label names for {} labels", self.source, names.len(), self.labels.len());
-            return Err(Error::Model(message));
+            return Err(Error::model_setting("names", message));
         }
         for (label, name) in self.labels.iter_mut().zip(names) {
             label.name.clone_from(name);
         }
-        check::names(&self.labels).map_err(|message| Error::Model(format!("{}: {message}", self.source)))?;
+        check::names(&self.labels)
+            .map_err(|message| Error::model_setting("names", format!("{}: {message}", self.source)))?;
         Ok(self)
     }
 
@@ -241,7 +242,7 @@ impl Emulator {
             true => format!("its activation is {}, not {}", self.activation.name(), activation.name()),
             false => format!("{} is not an activation for hidden layers", activation.name()),
         };
-        Err(Error::Model(format!("{}: {wrong}", self.source)))
+        Err(Error::model_setting("activation", format!("{}: {wrong}", self.source)))
     }
 
     /// Returns the activation of the hidden layers.

@@ -129,7 +129,7 @@ pub fn library(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>> {
     let mut points: Vec<Vec<f64>> = shares.iter().map(|shares| point(shares)).collect();
     points.extend(shares.iter().take(outer).map(|shares| outermost(shares, point, is_inside)));
     if points.is_empty() {
-        return Err(Error::Model(unreachable(model)));
+        return Err(Error::model(unreachable(model)));
     }
     Ok(points)
 }

@@ -28,7 +28,7 @@ pub(super) fn shaders(
     let mut shaders = Vec::with_capacity(groups.len() + 3);
     for stages in groups {
         let stages = &recording.stages[stages.clone()];
-        let Some(task) = Task::of(stages) else { return Err(Error::Model(format!("no kernel for {stages:?}"))) };
+        let Some(task) = Task::of(stages) else { return Err(Error::model(format!("no kernel for {stages:?}"))) };
         shaders.push(task.shader(context)?);
     }
     match method {
@@ -41,7 +41,7 @@ pub(super) fn shaders(
     shaders.push(compact(context, &dispatches));
     for shader in &shaders {
         if let Some(message) = &shader.constants.bad {
-            return Err(Error::Model(format!("{}: {message}", shader.stem)));
+            return Err(Error::model(format!("{}: {message}", shader.stem)));
         }
     }
     Ok(shaders)

@@ -46,7 +46,7 @@ struct Placed {
 /// Parses a user's WGSL and returns what it offers; fails without a proper `model`, or if something is forbidden.
 pub(crate) fn inspect(user: &str, shape: Shape) -> Result<Offer> {
     if user.len() > LONGEST {
-        return Err(Error::Model(format!("WGSL of {} bytes is longer than {LONGEST}", user.len())));
+        return Err(Error::model_setting("source", format!("WGSL of {} bytes is longer than {LONGEST}", user.len())));
     }
     let Shape { predictors, parameters } = shape;
     let kind = if predictors == 1 { "f32".to_owned() } else { format!("array<f32, {predictors}>") };

@@ -122,7 +122,7 @@ impl Kernel for Broaden {
         if self.segments.len() * (half + 1) > MAX_WEIGHTS {
             let message =
                 format!("vsini of {most} km/s reaches {half} pixels, more than a GPU's workgroup has room for");
-            return Err(Error::Model(message));
+            return Err(Error::model(message));
         }
         constants.unsigned("HALF", half);
         constants.unsigned("SEGMENTS", self.segments.len());

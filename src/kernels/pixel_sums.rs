@@ -33,7 +33,7 @@ pub(super) fn declare_sums(constants: &mut Constants, sweeps: &[Sweep]) -> Resul
     if bytes_of(values) > WORKGROUP_MEMORY {
         let bytes = bytes_of(values);
         let message = format!("sums over pixels take {bytes} bytes of a GPU's workgroup memory of {WORKGROUP_MEMORY}");
-        return Err(Error::Model(format!("{message}: fewer parameters or continuum terms, or the CPU, can do it")));
+        return Err(Error::model(format!("{message}: fewer parameters or continuum terms, or the CPU, can do it")));
     }
     constants.unsigned("SUMS", sweeps.iter().map(|sweep| sweep.sums).max().unwrap_or(0));
     let mut total = 0;
@@ -86,7 +86,7 @@ pub(super) fn workgroup_bytes(columns: &[usize], terms: usize, is_robust: bool) 
 /// Fails if `size`, the number of `what`, is larger than a GPU's workgroup has room for.
 pub(super) fn check_size(what: &str, size: usize) -> Result<()> {
     if size > MAX_SIZE {
-        return Err(Error::Model(format!("{size} {what}: a GPU takes at most {MAX_SIZE}")));
+        return Err(Error::model(format!("{size} {what}: a GPU takes at most {MAX_SIZE}")));
     }
     Ok(())
 }

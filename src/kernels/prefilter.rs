@@ -47,7 +47,7 @@ impl Kernel for Prefilter {
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
         if !self.columns.is_multiple_of(4) {
-            return Err(Error::Model(format!("rows of {} pixels are not padded", self.columns)));
+            return Err(Error::model(format!("rows of {} pixels are not padded", self.columns)));
         }
         let dispatch = Dispatch { z: self.rows as u32, ..Dispatch::pixels(self.columns / 4) };
         let mut shader = context.start("prefilter", include_str!("../../shaders/prefilter.wgsl"), dispatch);

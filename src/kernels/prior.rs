@@ -95,7 +95,7 @@ impl Kernel for Prior {
         }
         // llvmpipe ends all loops of an invocation after 65,535 iterations
         if shader.table.len() > 50_000 {
-            return Err(Error::Model(format!("training hulls of {} numbers are too large", shader.table.len())));
+            return Err(Error::model(format!("training hulls of {} numbers are too large", shader.table.len())));
         }
         Ok(shader)
     }

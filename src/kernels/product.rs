@@ -114,7 +114,7 @@ impl Product {
         let halves = self.is_of_halves(context.declared);
         let step = if halves { 16 } else { 4 };
         if !self.inner.is_multiple_of(step) || !self.columns.is_multiple_of(16) {
-            return Err(Error::Model(format!("a product of {} x {} is not padded", self.inner, self.columns)));
+            return Err(Error::model(format!("a product of {} x {} is not padded", self.inner, self.columns)));
         }
         let variant = context.products.of(context.declared, self);
         let mut shader = self.start_variant(context, variant, activates);

@@ -157,10 +157,13 @@ impl SpectralModelBuilder {
             arms.push(self.resolve_arm(arm, &labels, &parameters)?);
         }
         if parameters.is_empty() {
-            return Err(Error::Model("nothing is free: every label and the velocity are fixed".into()));
+            return Err(Error::model("nothing is free: every label and the velocity are fixed"));
         }
         if parameters.len() > MOST_PARAMETERS {
-            return Err(Error::Model(format!("{} free parameters, at most {MOST_PARAMETERS}", parameters.len())));
+            return Err(Error::model_setting(
+                "labels",
+                format!("{} free parameters, at most {MOST_PARAMETERS}", parameters.len()),
+            ));
         }
         Ok(SpectralModel {
             arms,
@@ -178,11 +181,11 @@ impl SpectralModelBuilder {
     /// unknown label.
     fn check_names(&self) -> Result<()> {
         if self.arms.is_empty() {
-            return Err(Error::Model("no arm".into()));
+            return Err(Error::model_setting("arm", "no arm"));
         }
         for (k, arm) in self.arms.iter().enumerate() {
             if self.arms[..k].iter().any(|other| other.name == arm.name) {
-                return Err(Error::Model(format!("two arms are called \"{}\"", arm.name)));
+                return Err(Error::model_setting("arm.name", format!("two arms are called \"{}\"", arm.name)));
             }
         }
         for arm in &self.arms {
@@ -193,7 +196,7 @@ impl SpectralModelBuilder {
                      name",
                     arm.name, label.name
                 );
-                return Err(Error::Model(message));
+                return Err(Error::model_setting("arm.emulator", message));
             }
         }
         for name in self.labels.keys() {
@@ -202,10 +205,8 @@ impl SpectralModelBuilder {
             let known = self.arms.iter().flat_map(|arm| arm.emulator.labels()).any(|label| label.name == *name);
             if !known && !motion {
                 let all: Vec<&str> = self.arms[0].emulator.labels().iter().map(|l| l.name.as_str()).collect();
-                return Err(Error::Model(format!(
-                    "no emulator has the label \"{name}\"; there are {}",
-                    all.join(", ")
-                )));
+                let message = format!("no emulator has the label \"{name}\"; there are {}", all.join(", "));
+                return Err(Error::model_setting("labels", message));
             }
         }
         Ok(())
@@ -217,22 +218,28 @@ impl SpectralModelBuilder {
         for (key, mask) in [("mask", &self.spectra.mask), ("mask_rest", &self.spectra.mask_rest)] {
             let is_interval = |(low, high): &(f64, f64)| low.is_finite() && high.is_finite() && low < high;
             if let Some((low, high)) = mask.iter().find(|interval| !is_interval(interval)) {
-                return Err(Error::Model(format!("spectra.{key}: {low} to {high} is not an interval")));
+                let setting = format!("spectra.{key}");
+                let message = format!("{setting}: {low} to {high} is not an interval");
+                return Err(Error::model_setting(setting, message));
             }
         }
         if let Some((key, message)) = self.spectra.widen.as_ref().and_then(Widening::fault) {
-            return Err(Error::Model(format!("spectra.widen.{key} {message}")));
+            let setting = format!("spectra.widen.{key}");
+            let message = format!("{setting} {message}");
+            return Err(Error::model_setting(setting, message));
         }
         let floor = self.spectra.error_floor;
         if !(floor.is_finite() && floor >= 0.0) {
-            return Err(Error::Model(format!("spectra.error_floor must not be negative: {floor}")));
+            let message = format!("spectra.error_floor must not be negative: {floor}");
+            return Err(Error::model_setting("spectra.error_floor", message));
         }
         let loss = self.spectra.loss;
         if let Some(fault) = loss.fault() {
-            return Err(Error::Model(format!("spectra.loss: {}", fault.message)));
+            return Err(Error::model_setting("spectra.loss", format!("spectra.loss: {}", fault.message)));
         }
         if !(loss.is_least_squares() || loss.is_robust()) {
-            return Err(Error::Model(format!("spectra.loss: {loss:?} is for curves; spectra take a robust loss")));
+            let message = format!("spectra.loss: {loss:?} is for curves; spectra take a robust loss");
+            return Err(Error::model_setting("spectra.loss", message));
         }
         Ok(())
     }
@@ -241,13 +248,16 @@ impl SpectralModelBuilder {
     fn resolve_velocity(&self, labels: &Labels, parameters: &mut Vec<ModelParameter>) -> Result<Velocity> {
         // beyond this the series of atanh(v/c) is worse than the network
         const LIMIT: f64 = 30_000.0;
+        let wrong = |what: String| {
+            Err(Error::model_setting("velocity", format!("velocity {what} km/s is not within ±{LIMIT}")))
+        };
         match self.velocity {
             VelocitySetting::Fixed(v) if v.abs() <= LIMIT => Ok(Velocity::Fixed(v)),
-            VelocitySetting::Fixed(v) => Err(Error::Model(format!("velocity {v} km/s is not within ±{LIMIT}"))),
+            VelocitySetting::Fixed(v) => wrong(v.to_string()),
             VelocitySetting::Range(low, high) => {
                 check_bounds("velocity", low, high)?;
                 if low.abs().max(high.abs()) > LIMIT {
-                    return Err(Error::Model(format!("velocity range {low} to {high} km/s is not within ±{LIMIT}")));
+                    return wrong(format!("range {low} to {high}"));
                 }
                 Ok(Velocity::Parameter(motion("velocity", low..=high, labels, parameters)?))
             }
@@ -256,7 +266,9 @@ impl SpectralModelBuilder {
 
     /// Checks the limits of vsini; if it is free, appends its parameter to `parameters`; `None` if it is fixed at 0.
     fn resolve_vsini(&self, labels: &Labels, parameters: &mut Vec<ModelParameter>) -> Result<Option<Rotation>> {
-        let wrong = |what: String| Err(Error::Model(format!("vsini {what} km/s is not within 0 to {MOST_VSINI}")));
+        let wrong = |what: String| {
+            Err(Error::model_setting("vsini", format!("vsini {what} km/s is not within 0 to {MOST_VSINI}")))
+        };
         match self.vsini {
             VelocitySetting::Fixed(0.0) => Ok(None),
             VelocitySetting::Fixed(v) if (0.0..=MOST_VSINI).contains(&v) => Ok(Some(Rotation::Fixed(v))),
@@ -278,9 +290,8 @@ impl SpectralModelBuilder {
         let name = &arm.name;
         let wavelength = arm.emulator.wavelength();
         if wavelength.is_empty() {
-            return Err(Error::Model(format!(
-                "arm \"{name}\": the emulator carries no wavelengths; give `wavelength`"
-            )));
+            let message = format!("arm \"{name}\": the emulator carries no wavelengths; give `wavelength`");
+            return Err(Error::model_setting("arm.wavelength", message));
         }
         let grid = TemplateGrid::of(wavelength, &format!("arm \"{name}\""))?;
         if let Some((low, high)) = arm.range {
@@ -290,10 +301,11 @@ impl SpectralModelBuilder {
         check_continuum(name, continuum)?;
         check_spread(name, arm.line_spread, &grid, wavelength[0])?;
         if arm.pixels == Some(Pixels::Integrate) && arm.line_spread == LineSpread::File {
-            return Err(Error::Model(format!(
+            let message = format!(
                 "arm \"{name}\": the resolution matrices of `line_spread = \"file\"` contain the pixels, so \
                  `pixels = \"integrate\"` would count them twice: leave `pixels` out"
-            )));
+            );
+            return Err(Error::model_setting("arm.pixels", message));
         }
         let mut inputs = Vec::new();
         for label in arm.emulator.labels() {
@@ -345,7 +357,8 @@ fn check_continuum(arm: &str, continuum: Continuum) -> Result<()> {
         return Ok(());
     }
     let (low, high) = (allowed.start(), allowed.end());
-    Err(Error::Model(format!("arm \"{arm}\": {} continuum terms, allowed are {low} to {high}", continuum.terms)))
+    let message = format!("arm \"{arm}\": {} continuum terms, allowed are {low} to {high}", continuum.terms);
+    Err(Error::model_setting("continuum.terms", message))
 }
 
 /// Fails unless the width of an arm's line spread is positive and at most 200 template pixels; `first` is the shortest
@@ -363,5 +376,5 @@ fn check_spread(arm: &str, spread: LineSpread, grid: &TemplateGrid, first: f64) 
         return Ok(());
     }
     let message = format!("arm \"{arm}\": a line spread of {what} = {value} is not between 0 and {WIDEST} pixels wide");
-    Err(Error::Model(message))
+    Err(Error::model_setting("arm.line_spread", message))
 }

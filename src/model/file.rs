@@ -86,7 +86,7 @@ impl ModelFile {
         top.only(&["arm", "continuum", "spectra", "velocity", "vsini", "labels", "solver"])?;
         let arms = top.sections("arm")?.iter().map(arm).collect::<Result<Vec<_>>>()?;
         if arms.is_empty() {
-            return Err(Error::Model(format!("{}: no [[arm]]", path.display())));
+            return Err(Error::model_setting("arm", format!("{}: no [[arm]]", path.display())));
         }
         let (continuum, marginalise) = match top.section("continuum")? {
             Some(section) => (Some(continuum(&section, true)?), section.boolean("marginalise")?.unwrap_or(false)),
@@ -125,7 +125,7 @@ impl ModelFile {
         let known: Vec<&str> = self.arms.iter().map(|arm| arm.name.as_str()).collect();
         if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
             let hint = hint(name, known.iter().copied());
-            return Err(Error::Model(format!("{}: no arm `{name}`{hint}", self.path.display())));
+            return Err(Error::model(format!("{}: no arm `{name}`{hint}", self.path.display())));
         }
         self.arms.retain(|arm| names.contains(&arm.name));
         Ok(())
@@ -177,7 +177,7 @@ impl ModelFile {
     pub fn blame(&self, error: Error) -> Error {
         let path = self.path.display();
         match error {
-            Error::Model(message) => Error::Model(format!("{path}: {message}")),
+            Error::Model { setting, message } => Error::Model { setting, message: format!("{path}: {message}") },
             Error::BadBounds { parameter, lower, upper } => {
                 Error::BadBounds { parameter: format!("{path}: {parameter}"), lower, upper }
             }
@@ -216,7 +216,7 @@ impl ModelFile {
                     true => "; the network carries no label names: give the arm `labels = [...]`".to_string(),
                     false => hint(name, known.iter().map(String::as_str)),
                 };
-                return Err(Error::Model(format!("no emulator has a label `{name}`{hint}")));
+                return Err(Error::model_setting("labels", format!("no emulator has a label `{name}`{hint}")));
             }
             builder = builder.label(name.clone(), settings.clone());
         }

@@ -43,14 +43,14 @@ impl Document<'_> {
     /// Parses the whole file as a TOML table; a syntax error names the file and the line.
     pub fn parse(&self) -> Result<Spanned<DeTable<'_>>> {
         DeTable::parse(self.text).map_err(|error| match error.span() {
-            Some(span) => self.error(span, error.message().replace('\n', ", ")),
-            None => Error::Model(format!("{}: {}", self.path.display(), error.message())),
+            Some(span) => Error::model(format!("{}: {}", self.place(span), error.message().replace('\n', ", "))),
+            None => Error::model(format!("{}: {}", self.path.display(), error.message())),
         })
     }
 
-    /// Makes a model error whose message begins with the file's path and the line of `span`.
-    pub fn error(&self, span: Range<usize>, message: impl std::fmt::Display) -> Error {
-        Error::Model(format!("{}: {message}", self.place(span)))
+    /// Makes an error of the setting `key`, whose message begins with the file's path and the line of `span`.
+    pub fn error(&self, key: String, span: Range<usize>, message: impl std::fmt::Display) -> Error {
+        Error::model_setting(key, format!("{}: {message}", self.place(span)))
     }
 
     /// Returns `PATH, line N` for a byte range of the text, for messages.
@@ -82,7 +82,8 @@ impl<'a> Section<'a> {
             if !known.contains(&name) {
                 let hint = hint(name, known.iter().copied());
                 let key = self.full(name);
-                return Err(self.document.error(self.key_span(name), format!("unknown key `{key}`{hint}")));
+                let message = format!("unknown key `{key}`{hint}");
+                return Err(self.document.error(key, self.key_span(name), message));
             }
         }
         Ok(())
@@ -105,7 +106,9 @@ impl<'a> Section<'a> {
 
     /// Makes an error whose message begins with the file, the line and the full name of this key.
     pub fn error(&self, name: &str, message: impl std::fmt::Display) -> Error {
-        self.document.error(self.key_span(name), format!("`{}` {message}", self.full(name)))
+        let key = self.full(name);
+        let message = format!("`{key}` {message}");
+        self.document.error(key, self.key_span(name), message)
     }
 
     /// Returns the sub-table under this key; `None` if the key is absent, an error if its value is no table.
@@ -136,7 +139,11 @@ impl<'a> Section<'a> {
 
     /// Returns `value`, what was read of the key `name`; if it is `None`, an error that the key is missing.
     pub fn required<T>(&self, name: &str, value: Option<T>) -> Result<T> {
-        value.ok_or_else(|| self.document.error(self.span.clone(), format!("`{}` is missing", self.full(name))))
+        value.ok_or_else(|| {
+            let key = self.full(name);
+            let message = format!("`{key}` is missing");
+            self.document.error(key, self.span.clone(), message)
+        })
     }
 
     /// Reads an optional string; `None` if the key is absent, an error if its value is of another type.

@@ -1,6 +1,7 @@
 //! From what is said of labels to parameters and sources.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use super::builder::check_bounds;
@@ -44,11 +45,11 @@ impl Labels<'_> {
         }
         check_bounds(&label.name, lower, upper)?;
         if label.transform == Transform::Log10 && lower <= 0.0 {
-            let name = &label.name;
-            return Err(Error::Model(format!(
-                "labels.{name}: its bounds are {lower} to {upper}, but the lower one must be positive, as the network \
-                 takes its logarithm"
-            )));
+            let message = format!(
+                "its bounds are {lower} to {upper}, but the lower one must be positive, as the network takes its \
+                 logarithm"
+            );
+            return Err(wrong_label(&label.name, message));
         }
         let (origin, scale) = match label.transform {
             Transform::Identity => (label.mean, label.std),
@@ -74,18 +75,19 @@ impl Labels<'_> {
         let name = &solver.name;
         match settings.start {
             Some(x) if !x.is_finite() => {
-                return Err(Error::Model(format!("{name} starts at {x}, which is no finite number")));
+                let message = format!("{name} starts at {x}, which is no finite number");
+                return Err(Error::model_setting(format!("labels.{name}"), message));
             }
             Some(x) if (x < lower || x > upper) && !self.clip_starts => {
                 let message = format!("{name} starts at {x}, outside its bounds {lower} to {upper}");
-                return Err(Error::Model(message));
+                return Err(Error::model_setting(format!("labels.{name}"), message));
             }
             _ => {}
         }
         if let Some((mean, sigma)) = settings.prior
             && !(mean.is_finite() && sigma.is_finite() && sigma > 0.0)
         {
-            return Err(Error::Model(format!("labels.{name}: prior of mean {mean} and sigma {sigma}")));
+            return Err(wrong_label(name, format!("prior of mean {mean} and sigma {sigma}")));
         }
         let LabelSettings { start, prior, columns, .. } = settings;
         Ok(ModelParameter { solver, lower, upper, start, prior, columns })
@@ -97,7 +99,8 @@ impl Labels<'_> {
         let LabelColumns { lower, upper, .. } = &settings.columns;
         let other = settings.bounds.is_some() || settings.fixed.is_some() || settings.tied.is_some();
         if other || lower.is_some() || upper.is_some() {
-            return Err(Error::Model(format!("{name}: a start and a prior may be said of it, its range elsewhere")));
+            let message = format!("{name}: a start and a prior may be said of it, its range elsewhere");
+            return Err(Error::model_setting(format!("labels.{name}"), message));
         }
         Ok(settings)
     }
@@ -110,7 +113,7 @@ impl Labels<'_> {
             return Ok(Source::Fixed(value));
         }
         let Some(text) = settings.tied else { return self.free(&label.name, parameters).map(Source::Parameter) };
-        let wrong = |message: String| Error::Model(format!("labels.{}: tied = \"{text}\": {message}", label.name));
+        let wrong = |message: String| wrong_label(&label.name, format!("tied = \"{text}\": {message}"));
         let tie = tied::parse(&text).map_err(wrong)?;
         let (mut constant, mut terms) = (tie.constant, Vec::new());
         for (name, factor) in tie.terms {
@@ -132,8 +135,15 @@ impl Labels<'_> {
     /// Returns the index of the parameter of this name; fails if there is none.
     fn free(&self, name: &str, parameters: &[ModelParameter]) -> Result<usize> {
         let place = parameters.iter().position(|p| p.solver.name == name);
-        place.ok_or_else(|| Error::Model(format!("labels.{name}: no parameter of this name")))
+        place.ok_or_else(|| wrong_label(name, "no parameter of this name"))
     }
+}
+
+/// Makes the error that the settings of a label (or of velocity or vsini) make no sense.
+fn wrong_label(name: &str, message: impl Display) -> Error {
+    let setting = format!("labels.{name}");
+    let message = format!("{setting}: {message}");
+    Error::model_setting(setting, message)
 }
 
 /// Returns a label's physical bounds: those of its settings, or its training range where these give none or a column.
@@ -151,13 +161,13 @@ fn check_known(label: &Label, settings: &LabelSettings) -> Result<()> {
     if let Some(value) = fixed
         && (!value.is_finite() || (label.transform == Transform::Log10 && *value <= 0.0))
     {
-        return Err(Error::Model(format!("labels.{}: fixed = {value} is no value of it", label.name)));
+        return Err(wrong_label(&label.name, format!("fixed = {value} is no value of it")));
     }
     if fixed.is_some() && more {
-        return Err(Error::Model(format!("labels.{}: a fixed label has no start, bounds or prior", label.name)));
+        return Err(wrong_label(&label.name, "a fixed label has no start, bounds or prior"));
     }
     if tied.is_some() && (more || fixed.is_some()) {
-        return Err(Error::Model(format!("labels.{}: a tied label has no start, bounds, value or prior", label.name)));
+        return Err(wrong_label(&label.name, "a tied label has no start, bounds, value or prior"));
     }
     Ok(())
 }

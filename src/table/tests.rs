@@ -291,7 +291,7 @@ fn bad_paths_and_names_are_refused_before_any_fit() {
     assert!(matches!(create("folder.csv"), Some(Error::Write { .. })));
     let twice = Schema { parameters: vec!["chi2".into()], ..Schema::default() };
     let result = TableWriter::create(folder.path().join("out.csv"), &twice, &Metadata::default());
-    assert!(matches!(result, Err(Error::Model(_))));
+    assert!(matches!(result, Err(Error::Model { .. })));
 }
 
 #[test]

@@ -107,7 +107,7 @@ fn a_panic_is_its_fits_end_and_message() {
         assert_eq!(fits[1].message, "the model panicked: seven is out of range");
         // and by itself it is an error
         let error = model.values(&[1.0], &[7.0, 1.0]).unwrap_err();
-        assert!(matches!(&error, Error::Model(text) if text.contains("seven")), "{error}");
+        assert!(matches!(&error, Error::Model { message, .. } if message.contains("seven")), "{error}");
         assert!(model.values(&[1.0], &[2.0, 1.0]).is_ok());
     }
 }

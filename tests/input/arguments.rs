@@ -1,7 +1,10 @@
 //! The name of the argument that is wrong, for programs that show it beside the message.
 
 use popfit::spectra::{ArmSpectra, Ids, Resolution};
-use popfit::{Closure, CurveFitter, Curves, Device, Error, Estimator, Formula, Spectra, SpectralFitter, VelocityScan};
+use popfit::{
+    Arm, Closure, Continuum, ContinuumKind, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Formula,
+    LabelSettings, LineSpread, ModelFile, Spectra, SpectralFitter, SpectralModel, SpectralModelBuilder, VelocityScan,
+};
 use popfit_testing::tiny::{self, linear, wave};
 
 /// Asserts that the error is of this argument.
@@ -59,6 +62,30 @@ fn fits_of_curves() {
     is_of("fits", fitter.confidence_intervals(&curves(), &[], &[], &[]).unwrap_err());
     is_of("formula", Formula::parse("a*exq(x)").unwrap_err());
     is_of("parameters", Closure::new(&["x"], &["a", "a"], |_, _, _| ()).unwrap_err());
+}
+
+#[test]
+fn settings_of_models() {
+    let build = |change: fn(SpectralModelBuilder) -> SpectralModelBuilder| {
+        change(SpectralModel::builder().add_arm(Arm::new("b", linear(&["a"], wave)))).build().unwrap_err()
+    };
+    is_of("labels", build(|model| model.label("b", LabelSettings::default().start(0.0))));
+    is_of("labels.a", build(|model| model.label("a", LabelSettings::default().start(f64::NAN))));
+    is_of("labels.a", build(|model| model.label("a", LabelSettings::default().prior(0.0, -1.0))));
+    is_of("velocity", build(|model| model.fixed_velocity(1e6)));
+    is_of("vsini", build(|model| model.vsini(-1.0..=2.0)));
+    is_of("continuum.terms", build(|model| model.continuum(Continuum { kind: ContinuumKind::Rbf, terms: 1000 })));
+    is_of("arm.name", build(|model| model.add_arm(Arm::new("b", linear(&["a"], wave)))));
+    is_of(
+        "arm.line_spread",
+        build(|model| model.add_arm(Arm::new("r", linear(&["a"], wave)).line_spread(LineSpread::ResolvingPower(-1.0)))),
+    );
+    is_of("names", linear(&["a"], wave).with_label_names(&[]).unwrap_err());
+    is_of("axes", CurveModel::spline(&[], &[]).unwrap_err());
+    let parse = |text: &str| ModelFile::from_text("m.toml", text).unwrap_err();
+    is_of("labels.a.strat", parse("[[arm]]\nname = \"b\"\nemulator = \"e\"\n[labels.a]\nstrat = 1.0\n"));
+    is_of("arm[1].emulator", parse("[[arm]]\nname = \"b\"\n"));
+    assert_eq!(parse("[[arm]\n").argument(), None);
 }
 
 /// Errors of files and devices are of no argument.

@@ -205,7 +205,7 @@ fn rules_that_make_no_sense_are_refused() {
         usage(arm().with_mask_bits(&[0, 0], &rule), &[word]);
         let settings = SpectraSettings::default().widen(rule);
         let built = tiny::builder(tiny::linear(&["a"], tiny::wave), 0.5).spectra(settings).build();
-        let Err(Error::Model(message)) = built else { panic!("a model with {word}") };
+        let Err(Error::Model { message, .. }) = built else { panic!("a model with {word}") };
         assert!(message.contains("spectra.widen.") && message.contains(word), "{message}");
     }
     assert!(matches!(arm().with_mask_bits(&[0], &widening()), Err(Error::ShapeMismatch { .. })));

@@ -152,7 +152,7 @@ fn devices_agree() {
 fn resolution_matrices_exclude_integration() {
     let arm = Arm::new("", tiny::linear(&["a"], tiny::wave)).line_spread(LineSpread::File).pixels(Pixels::Integrate);
     match SpectralModel::builder().add_arm(arm).build() {
-        Err(Error::Model(message)) => assert!(message.contains("would count them twice"), "{message}"),
+        Err(Error::Model { message, .. }) => assert!(message.contains("would count them twice"), "{message}"),
         other => panic!("{other:?}"),
     }
 }

@@ -200,7 +200,7 @@ impl Problem {
     /// Returns [`Error::Model`] if the user's model function has failed since the last call.
     fn check_model(&self) -> Result<()> {
         let failure = self.task.take_failure();
-        failure.map_or(Ok(()), |text| Err(Error::Model(text)))
+        failure.map_or(Ok(()), |message| Err(Error::Model { setting: None, message }))
     }
 
     /// Locks what evaluates the problem, also after another thread has panicked while it held the lock.

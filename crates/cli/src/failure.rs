@@ -90,7 +90,7 @@ fn in_words(error: &Error) -> String {
             format!("{path}: this file exists already; use --overwrite to replace it, or choose another name")
         }
         // it begins with the model file's name
-        Error::Model(message) => message.clone(),
+        Error::Model { message, .. } => message.clone(),
         other => other.to_string(),
     }
 }

@@ -72,22 +72,20 @@ impl CurveModel {
 
 /// Fails unless there are 1 to 3 axes of at least two points, positive steps, and one finite value per grid point.
 fn check(axes: &[SplineAxis], values: &[f64]) -> Result<()> {
-    let wrong = |message: String| Err(Error::Model(format!("spline: {message}")));
+    let wrong = |argument, message: String| Err(Error::model_setting(argument, format!("spline: {message}")));
     if axes.is_empty() || axes.len() > MOST_AXES {
-        return wrong(format!("{} axes, not 1 to {MOST_AXES}", axes.len()));
+        return wrong("axes", format!("{} axes, not 1 to {MOST_AXES}", axes.len()));
     }
     for (d, axis) in axes.iter().enumerate() {
         if !(axis.first.is_finite() && axis.step.is_finite() && axis.step > 0.0 && axis.count >= 2) {
-            return wrong(format!(
-                "axis {} of {} points from {} by {}",
-                PREDICTORS[d], axis.count, axis.first, axis.step
-            ));
+            let SplineAxis { first, step, count } = axis;
+            return wrong("axes", format!("axis {} of {count} points from {first} by {step}", PREDICTORS[d]));
         }
     }
     let all = |extra: usize| axes.iter().try_fold(1usize, |n, axis| n.checked_mul(axis.count.checked_add(extra)?));
     match all(2) {
         Some(count) if count <= MOST_COEFFICIENTS => {}
-        _ => return wrong(format!("more than {MOST_COEFFICIENTS} points")),
+        _ => return wrong("axes", format!("more than {MOST_COEFFICIENTS} points")),
     }
     let wanted = all(0).unwrap_or(0);
     if values.len() != wanted {
@@ -96,7 +94,7 @@ fn check(axes: &[SplineAxis], values: &[f64]) -> Result<()> {
         return Err(Error::mismatch("values", message).naming("values"));
     }
     match values.iter().position(|value| !value.is_finite()) {
-        Some(k) => wrong(format!("value {k} is {}", values[k])),
+        Some(k) => wrong("values", format!("value {k} is {}", values[k])),
         None => Ok(()),
     }
 }

@@ -65,7 +65,7 @@ impl CurveRun {
         let parameters = self.model.parameters().iter().zip(&place.begin);
         let place: Vec<String> =
             predictors.chain(parameters).map(|(name, value)| format!("{name} = {value}")).collect();
-        Error::Model(format!(
+        Error::model(format!(
             "the WGSL gives {wgsl} on {}, its twin in Rust {rust}, at {}",
             self.device.inner.name(),
             place.join(", ")

@@ -74,7 +74,7 @@ impl Schema {
         let mut seen = HashSet::new();
         match all.iter().find(|column| !seen.insert(&column.name)) {
             Some(twice) => {
-                Err(Error::Model(format!("two columns of the result table would be called {:?}", twice.name)))
+                Err(Error::model(format!("two columns of the result table would be called {:?}", twice.name)))
             }
             None => Ok(all),
         }
