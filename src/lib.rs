@@ -115,6 +115,7 @@ pub use model::{
 #[cfg(feature = "files")]
 pub use model::{ArmFiles, ModelFile};
 pub use recording::Precision;
+pub use solver::profile::DeviceCalls;
 pub use solver::{LevenbergMarquardt, NelderMead, Solver, Status};
 pub use spectra::{Spectra, Widening};
 pub use spectral::{

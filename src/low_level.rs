@@ -23,6 +23,7 @@ pub mod recording;
 #[path = "solver/mod.rs"]
 pub mod solver;
 
+pub use crate::device::NullDevice;
 #[doc(hidden)]
 pub use crate::io::faults;
 #[cfg(feature = "files")]

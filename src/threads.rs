@@ -7,7 +7,9 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::panic;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Scope, ScopedJoinHandle};
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
@@ -71,6 +73,16 @@ pub(crate) fn with_pool<R>(pool: Option<Arc<ThreadPool>>, work: impl FnOnce() ->
     let Some(pool) = pool else { return work() };
     let _former = Former(CURRENT.replace(Some(pool)));
     work()
+}
+
+/// Starts a thread of a run, whose name profilers show. It panics if the system refuses, as [`Scope::spawn`] does.
+pub(crate) fn spawn<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> ScopedJoinHandle<'scope, T> {
+    let thread = std::thread::Builder::new().name(name.into()).spawn_scoped(scope, work);
+    thread.unwrap_or_else(|error| panic::resume_unwind(Box::new(format!("{name} cannot be started: {error}"))))
 }
 
 /// Does `work`, which is a parallel loop, in the current pool.

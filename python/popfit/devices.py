@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -103,8 +104,18 @@ def devices() -> Devices:
     >>> [device.selector for device in popfit.devices()][0]
     'cpu'
     """
+    name_missing_driver()
     found, auto, auto_reason, notes = _popfit.devices()
     return Devices(auto, auto_reason, notes, [Device(**entry) for entry in found])
+
+
+@functools.cache
+def name_missing_driver() -> None:
+    """Let the Vulkan loader find an NVIDIA card whose driver has no manifest, as in containers made for CUDA."""
+    manifest = _popfit.driver_to_add()
+    if manifest is not None:
+        earlier = os.environ.get("VK_ADD_DRIVER_FILES")
+        os.environ["VK_ADD_DRIVER_FILES"] = f"{earlier}:{manifest}" if earlier else manifest
 
 
 _threads: int | None = None

@@ -14,7 +14,7 @@ from popfit import _popfit
 from popfit._checks import check_choice, check_integer, check_switch, close_name, is_number, timeout_seconds
 from popfit._errors import InputError, Interrupted, PopfitWarning
 from popfit._progress import Progress, progress_function
-from popfit.devices import Device, thread_count
+from popfit.devices import Device, name_missing_driver, thread_count
 from popfit.model import DEFAULT_SEED, MAX_SEED, SpectralModel, as_model
 from popfit.spectra import Path, Spectra, as_spectra
 from popfit.table import FitTable
@@ -55,7 +55,7 @@ def fit(
     spectra : path, sequence of paths, Spectra, mapping of arrays, or other libraries' spectra
         What is fitted; `popfit.spectra.as_spectra` lists the kinds. Arrays are lent, not copied.
     device : str or Device
-        "auto", "all", "cpu", "gpu", "gpu:N" or "gpu:NAME", or one of `popfit.devices`.
+        "auto", "all", "cpu", "gpu", "gpu:N", "gpu:pci=PLACE" or "gpu:NAME", or one of `popfit.devices`.
     starts : int, optional
         Starts of each spectrum, 1 to 64. By default the model's, else as many as compete.
     seed : int
@@ -358,12 +358,15 @@ def _setting(name: str, value: Any) -> Any:
         return check_switch(name, value)
     if kind is str:
         return check_choice(name, value, limits)
+    if value != "cpu":
+        name_missing_driver()
     if isinstance(value, Device):
         return value.selector
     if isinstance(value, str):
         return str(value)
     raise InputError(
-        f'{name}: {value!r}; give "auto", "all", "cpu", "gpu", "gpu:N", "gpu:NAME" or a popfit.Device', argument=name
+        f'{name}: {value!r}; give "auto", "all", "cpu", "gpu", "gpu:N", "gpu:pci=PLACE", "gpu:NAME" or a popfit.Device',
+        argument=name,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -374,15 +375,16 @@ def test_networks_of_arms_may_be_paths() -> None:
 
 def test_faults_of_models_are_named() -> None:
     network = popfit.Emulator.open(NETWORK)
-    for settings, text in [
-        ({"velocity": (100.0, -100.0)}, "velocity"),
-        ({"continuum": "spline"}, "continuum"),
-        ({"labels": {"teff": {"bound": [1, 2]}}}, "bounds"),
-        ({"labels": {"tef": {"fixed": 5000.0}}}, "tef"),
-        ({"vsini": -1.0}, "vsini"),
+    for settings, text, argument in [
+        ({"velocity": (100.0, -100.0)}, "velocity", "bounds"),
+        ({"continuum": "spline"}, "continuum", "continuum.kind"),
+        ({"labels": {"teff": {"bound": [1, 2]}}}, "bounds", "labels.teff.bound"),
+        ({"labels": {"tef": {"fixed": 5000.0}}}, "tef", "labels"),
+        ({"vsini": -1.0}, "vsini", "vsini.fixed"),
     ]:
-        with pytest.raises(popfit.InputError, match=text):
+        with pytest.raises(popfit.InputError, match=text) as caught:
             popfit.SpectralModel({"b": network}, **settings)
+        assert caught.value.argument == argument
     with pytest.raises(popfit.InputError, match="did you mean"):
         popfit.SpectralModel.from_dict({"arm": [{"name": "b", "emulator": network}], "velocty": {"fixed": 0.0}})
     with pytest.raises(popfit.InputError, match="name, min, max"):
@@ -415,6 +417,21 @@ def test_guesses_are_near_the_fit(demo_model: popfit.SpectralModel, demo_arrays:
     for guess, velocity in zip(demo_model.guess(spectra), table["velocity"], strict=True):
         assert guess["starts"].shape == (len(guess["chi2"]), 5)
         assert abs(guess["starts"][0, 0] - velocity) < 60.0
+
+
+def test_a_driver_without_a_manifest_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from popfit import devices
+
+    monkeypatch.setattr(devices._popfit, "driver_to_add", lambda: "/cache/nvidia_icd.json")
+    for earlier, all_of_them in [(None, "/cache/nvidia_icd.json"), ("/own.json", "/own.json:/cache/nvidia_icd.json")]:
+        monkeypatch.delenv("VK_ADD_DRIVER_FILES", raising=False)
+        if earlier:
+            monkeypatch.setenv("VK_ADD_DRIVER_FILES", earlier)
+        devices.name_missing_driver.cache_clear()
+        devices.name_missing_driver()
+        devices.name_missing_driver()
+        assert os.environ["VK_ADD_DRIVER_FILES"] == all_of_them
+    devices.name_missing_driver.cache_clear()
 
 
 def test_devices_say_why_a_gpu_is_missing() -> None:

@@ -155,7 +155,12 @@ pub(super) struct Auto {
 #[cfg(feature = "gpu")]
 pub(super) fn auto() -> Auto {
     let cpu = |passed_over| Auto { device: Ok(Device::cpu()), selector: "cpu".into(), passed_over };
-    let Some(index) = crate::gpu::hardware() else { return cpu(None) };
+    let index = match crate::gpu::hardware() {
+        Ok(Some(index)) => index,
+        Ok(None) => return cpu(None),
+        // The environment names an adapter that is not there.
+        Err(error) => return Auto { device: Err(error), selector: String::new(), passed_over: None },
+    };
     match crate::gpu::GpuDevice::open(index) {
         Ok(device) => {
             let device = Ok(Device { choice: Choice::Auto, ..Device::one(device) });
@@ -176,7 +181,8 @@ pub(super) fn auto() -> Auto {
 /// Returns a description of every adapter.
 #[cfg(feature = "gpu")]
 fn adapters() -> Vec<DeviceDescription> {
-    crate::gpu::adapters().into_iter().map(DeviceDescription::of_adapter).collect()
+    // What is wrong with the environment is said by `auto`.
+    crate::gpu::adapters().unwrap_or_default().into_iter().map(DeviceDescription::of_adapter).collect()
 }
 
 /// Returns why no hardware GPU is shown, if there is none.

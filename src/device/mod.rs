@@ -1,6 +1,7 @@
 //! The device that a user names, and what is done when it fails or has too little memory.
 
 mod available;
+mod null;
 pub(crate) mod retry;
 pub(crate) mod verify;
 
@@ -11,8 +12,10 @@ use std::time::Duration;
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::solver;
+use crate::solver::profile::DeviceCalls;
 use available::auto;
 pub use available::{AvailableDevices, DeviceDescription, DeviceKind};
+pub use null::NullDevice;
 
 /// Device on which fits run: the CPU, one GPU adapter, or several.
 #[derive(Clone)]
@@ -50,8 +53,9 @@ impl std::fmt::Display for Device {
 impl FromStr for Device {
     type Err = Error;
 
-    /// Opens `auto`, `cpu`, `gpu` (the best adapter, software included), `gpu:N`, `gpu:NAME` (part of a name), or
-    /// `all`: every discrete and integrated GPU, or, where there is none, every software adapter.
+    /// Opens `auto`, `cpu`, `gpu` (the best adapter, software included), `gpu:N`, `gpu:pci=PLACE` (a place on the PCI
+    /// bus, such as `0000:81:00.0`), `gpu:NAME` (part of a name), or `all`: every discrete and integrated GPU, or,
+    /// where there is none, every software adapter. `POPFIT_VISIBLE_DEVICES` hides other adapters.
     fn from_str(text: &str) -> Result<Device> {
         match text {
             "auto" => Device::auto(),
@@ -59,7 +63,8 @@ impl FromStr for Device {
             "all" => Device::every_gpu(),
             _ if text == "gpu" || text.starts_with("gpu:") => Device::gpu(text),
             _ => {
-                let message = format!("no device \"{text}\": give auto, all, cpu, gpu, gpu:N or gpu:NAME");
+                let message =
+                    format!("no device \"{text}\": give auto, all, cpu, gpu, gpu:N, gpu:pci=PLACE or gpu:NAME");
                 Err(Error::invalid("device", message))
             }
         }
@@ -115,6 +120,12 @@ impl Device {
     /// Returns the device's name (of several, all names) as it is written into the result table.
     pub fn name(&self) -> String {
         self.all().iter().map(|device| device.name()).collect::<Vec<_>>().join(" + ")
+    }
+
+    /// Returns what the process has asked of the device since it was opened, with all its clones; of several devices,
+    /// of the first. The CPU does not count.
+    pub fn calls(&self) -> DeviceCalls {
+        self.inner.calls()
     }
 
     /// Returns a description of the CPU and of every GPU adapter, which one `auto` takes and why, and reasons why a GPU

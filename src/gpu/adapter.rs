@@ -3,7 +3,8 @@
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::choice::Kernels;
-use super::missing;
+use super::visible::Known;
+use super::{missing, visible};
 use crate::error::{Error, Result};
 use crate::kernels::product::Variant;
 
@@ -94,16 +95,28 @@ pub(super) fn opening() -> MutexGuard<'static, ()> {
     OPENING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the adapters of all backends that wgpu finds, with the validation of indirect calls switched off.
-pub(super) fn enumerate() -> Vec<wgpu::Adapter> {
+/// Returns the adapters of all backends that this process may see, with the validation of indirect calls switched off.
+///
+/// # Errors
+/// Returns [`Error::Usage`] if `POPFIT_VISIBLE_DEVICES` names an adapter that is not there.
+pub(super) fn enumerate() -> Result<Vec<wgpu::Adapter>> {
     let instance = INSTANCE.get_or_init(|| {
         let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
         // compact clamps the indirect arguments itself
         descriptor.flags.remove(wgpu::InstanceFlags::VALIDATION_INDIRECT_CALL);
         wgpu::Instance::new(descriptor)
     });
-    let _opening = opening();
-    pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()))
+    let all = {
+        let _opening = opening();
+        pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()))
+    };
+    let known: Vec<Known> = all.iter().map(|adapter| known(&adapter.get_info())).collect();
+    Ok(visible::visible(&known)?.into_iter().map(|index| all[index].clone()).collect())
+}
+
+/// Returns the name and the place of an adapter.
+fn known(info: &wgpu::AdapterInfo) -> Known {
+    Known { name: info.name.clone(), pci: info.device_pci_bus_id.clone() }
 }
 
 /// Returns the bytes of memory of the card at this place on the PCI bus, where the system tells them.
@@ -115,7 +128,7 @@ fn memory_of(pci: &str) -> Option<u64> {
 /// Returns the adapter of `info`, found anew, since after a loss the driver's own state may be stale.
 pub(super) fn again(info: &wgpu::AdapterInfo) -> Result<wgpu::Adapter> {
     let key = |i: &wgpu::AdapterInfo| (i.name.clone(), i.backend, i.vendor, i.device, i.device_pci_bus_id.clone());
-    let found = enumerate().into_iter().find(|adapter| key(&adapter.get_info()) == key(info));
+    let found = enumerate()?.into_iter().find(|adapter| key(&adapter.get_info()) == key(info));
     found.ok_or_else(|| Error::NoAdapter(format!("{} is no longer there", info.name)))
 }
 
@@ -138,21 +151,23 @@ fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterDescription {
     }
 }
 
-/// Returns a description of each adapter that wgpu finds on any backend, in its order.
-#[must_use]
-pub fn adapters() -> Vec<AdapterDescription> {
-    enumerate().iter().enumerate().map(|(index, adapter)| describe(index, adapter)).collect()
+/// Returns a description of each adapter that wgpu finds on any backend and this process may see.
+///
+/// # Errors
+/// Returns [`Error::Usage`] if `POPFIT_VISIBLE_DEVICES` names an adapter that is not there.
+pub fn adapters() -> Result<Vec<AdapterDescription>> {
+    Ok(enumerate()?.iter().enumerate().map(|(index, adapter)| describe(index, adapter)).collect())
 }
 
 /// Returns the indices of all discrete and integrated GPUs or, if there is none, of all adapters, each card once.
-pub(super) fn every() -> Vec<usize> {
-    let all: Vec<wgpu::AdapterInfo> = enumerate().iter().map(wgpu::Adapter::get_info).collect();
+pub(super) fn every() -> Result<Vec<usize>> {
+    let all: Vec<wgpu::AdapterInfo> = enumerate()?.iter().map(wgpu::Adapter::get_info).collect();
     // two cards of one kind differ in their bus; one card under two backends is the same card
     let same = |a: &wgpu::AdapterInfo, b: &wgpu::AdapterInfo| a.name == b.name && a.backend != b.backend;
     let is_first = |i: &usize| !all[..*i].iter().any(|earlier| same(earlier, &all[*i]));
     let first: Vec<usize> = (0..all.len()).filter(is_first).collect();
     let hardware: Vec<usize> = first.iter().copied().filter(|&i| is_hardware(all[i].device_type)).collect();
-    if hardware.is_empty() { first } else { hardware }
+    Ok(if hardware.is_empty() { first } else { hardware })
 }
 
 /// Returns why there is no hardware among these adapters, as far as that is known; nothing if there is some.
@@ -164,14 +179,23 @@ fn reasons(all: &[wgpu::Adapter]) -> Vec<String> {
 /// Returns why no hardware GPU is shown, as sentences that say what to do; nothing if there is one.
 #[must_use]
 pub fn missing_hardware() -> Vec<String> {
-    reasons(&enumerate())
+    enumerate().map_or_else(|error| vec![error.to_string()], |all| reasons(&all))
 }
 
-/// Returns the index of the adapter that `auto` takes, if there is one. The process asks its drivers once.
-#[must_use]
-pub fn hardware() -> Option<usize> {
+/// Returns the index of the adapter that `auto` takes, if there is one. The process asks its drivers until it knows.
+///
+/// # Errors
+/// Returns [`Error::Usage`] if `POPFIT_VISIBLE_DEVICES` names an adapter that is not there.
+pub fn hardware() -> Result<Option<usize>> {
     static FOUND: OnceLock<Option<usize>> = OnceLock::new();
-    *FOUND.get_or_init(|| choose(Choice::Hardware).ok().map(|(index, _)| index))
+    if let Some(found) = FOUND.get() {
+        return Ok(*found);
+    }
+    let found = match choose(Choice::Hardware) {
+        Err(error @ Error::Usage(_)) => return Err(error),
+        chosen => chosen.ok().map(|(index, _)| index),
+    };
+    Ok(*FOUND.get_or_init(|| found))
 }
 
 /// Choice of the adapter to open.
@@ -182,6 +206,8 @@ pub(super) enum Choice<'a> {
     /// A discrete, else an integrated GPU. Others may be a processor in disguise.
     Hardware,
     Index(usize),
+    /// Place on the PCI bus.
+    Pci(&'a str),
     /// Part of its name, in any case.
     Name(&'a str),
 }
@@ -189,17 +215,15 @@ pub(super) enum Choice<'a> {
 /// Returns index and adapter that a choice names (the best, hardware, an index, or a part of its name); fails without
 /// one.
 pub(super) fn choose(choice: Choice) -> Result<(usize, wgpu::Adapter)> {
-    let mut all = enumerate();
+    let mut all = enumerate()?;
     let kind = |adapter: &wgpu::Adapter| adapter.get_info().device_type;
     let order = |i: &usize| (rank(kind(&all[*i])), *i);
     let found = match choice {
         Choice::Best => (0..all.len()).min_by_key(order),
         Choice::Hardware => (0..all.len()).filter(|&i| is_hardware(kind(&all[i]))).min_by_key(order),
         Choice::Index(index) => (index < all.len()).then_some(index),
-        Choice::Name(part) => {
-            let part = part.to_lowercase();
-            (0..all.len()).find(|&i| all[i].get_info().name.to_lowercase().contains(&part))
-        }
+        Choice::Pci(place) => (0..all.len()).find(|&i| visible::is_at(&all[i].get_info().device_pci_bus_id, place)),
+        Choice::Name(part) => (0..all.len()).find(|&i| visible::is_named(&known(&all[i].get_info()), part)),
     };
     match found {
         Some(i) => Ok((i, all.swap_remove(i))),
@@ -211,6 +235,7 @@ pub(super) fn choose(choice: Choice) -> Result<(usize, wgpu::Adapter)> {
                 Choice::Best => "no adapter".to_owned(),
                 Choice::Hardware => "no discrete or integrated GPU".to_owned(),
                 Choice::Index(index) => format!("no adapter {index}"),
+                Choice::Pci(place) => format!("no adapter at the place {place} on the PCI bus"),
                 Choice::Name(part) => format!("no adapter named {part}"),
             };
             Err(Error::NoAdapter(format!("{wanted}; there is {there}. The device `cpu` needs none{notes}")))

@@ -163,13 +163,13 @@ impl Buffers {
     fn poison(&self, context: &Context, largest: usize) {
         let elements = POISON_CHUNK.min(largest);
         let chunk = create(context, "poison", elements, wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST);
-        context.queue.write_buffer(&chunk, 0, bytemuck::cast_slice(&vec![POISON; elements]));
+        context.write(&chunk, 0, bytemuck::cast_slice(&vec![POISON; elements]));
         let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let fixed = [&self.members, &self.state, &self.control, &self.limits, &self.simplices, &self.arguments];
         for buffer in fixed.into_iter().chain(&self.blocks) {
             for start in (0..buffer.size()).step_by(4 * elements) {
                 let length = chunk.size().min(buffer.size() - start);
-                encoder.copy_buffer_to_buffer(&chunk, 0, buffer, start, Some(length));
+                context.copy(&mut encoder, &chunk, buffer, start, length);
             }
         }
         context.submit(encoder);
@@ -231,6 +231,7 @@ fn write_blocks(context: &Context, buffer: &wgpu::Buffer, blocks: &[Arc<Vec<f32>
         let size = wgpu::BufferSize::new(bytes as u64);
         // without a view wgpu has reported an error, which the next `Context::check` returns
         let offset = 4 * (run[0] * stride) as u64;
+        context.counts.upload(bytes as u64);
         if let Some(mut view) = size.and_then(|size| context.queue.write_buffer_with(buffer, offset, size)) {
             let mut free = view.slice(..);
             for block in now {
@@ -272,7 +273,7 @@ pub(super) fn write<T: bytemuck::Pod>(
     let mut rest = values;
     for run in neighbours(places, length * size_of::<T>() == 4 * stride) {
         let (now, later) = rest.split_at((run.len() * length).min(rest.len()));
-        context.queue.write_buffer(buffer, 4 * (run[0] * stride) as u64, bytemuck::cast_slice(now));
+        context.write(buffer, 4 * (run[0] * stride) as u64, bytemuck::cast_slice(now));
         rest = later;
     }
 }

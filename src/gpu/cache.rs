@@ -38,7 +38,7 @@ fn path_of(folder: &Path, info: &wgpu::AdapterInfo, what: &str) -> PathBuf {
 }
 
 /// Replaces a file by `bytes` at once: writes another file beside it, and renames that.
-fn replace(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub(super) fn replace(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
     let mut name = file.as_os_str().to_owned();
     name.push(format!(".{}", std::process::id()));

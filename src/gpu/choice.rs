@@ -21,8 +21,8 @@ const FUSION_VARIABLE: &str = "POPFIT_GPU_FUSION";
 const SIMPLICES_VARIABLE: &str = "POPFIT_GPU_FEW_SIMPLICES";
 
 /// PCI vendor numbers.
-const NVIDIA: u32 = 0x10de;
-const AMD: u32 = 0x1002;
+pub(super) const NVIDIA: u32 = 0x10de;
+pub(super) const AMD: u32 = 0x1002;
 
 /// The kernels of one adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Kernels {
     /// bytes. On an H100 tiles of 16 x 8 took 20 % less time than those of 16 x 16. The kernel that resamples, too,
     /// spills registers on AMD cards. Other GPUs share the bandwidth and the caches of their processor. How many
     /// simplices fill a card has not been measured.
-    const fn of_class(kind: wgpu::DeviceType, vendor: u32) -> Kernels {
+    pub const fn of_class(kind: wgpu::DeviceType, vendor: u32) -> Kernels {
         let [small, middle, large] = TILES;
         let (product, fused, few_simplices) = match (kind, vendor) {
             (wgpu::DeviceType::Cpu, _) => (Variant::Registers, Fused::NONE, 0),

@@ -2,6 +2,7 @@
 
 use super::buffers::Buffers;
 use super::context::Context;
+use super::counts::Pass;
 use super::pipelines::Pipeline;
 use crate::kernels::shader::Dispatch;
 use crate::solver::member::Active;
@@ -33,6 +34,16 @@ impl Round {
         self.sized().flat_map(|p| [x(p.dispatch), p.dispatch.y, p.dispatch.z]).collect()
     }
 
+    /// Returns the dispatches of `rounds` rounds in one pass, to be counted.
+    pub fn pass(&self, rounds: u32) -> Pass {
+        let mut pass = Pass::default();
+        for _ in 0..rounds {
+            self.sized().for_each(|kernel| pass.dispatch(&kernel.uses, true));
+            pass.dispatch(&self.compact.uses, false);
+        }
+        pass
+    }
+
     /// Records all kernels of `rounds` rounds into a new command encoder, which it returns.
     pub fn record(&self, context: &Context, buffers: &Buffers, rounds: u32) -> wgpu::CommandEncoder {
         let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
@@ -44,6 +55,7 @@ impl Round {
             pass.dispatch_workgroups(1, 1, 1);
         }
         drop(pass);
+        context.counts.pass(&self.pass(rounds));
         encoder
     }
 
@@ -61,7 +73,7 @@ impl Round {
     pub fn record_step(&self, context: &Context, members: u32) -> wgpu::CommandEncoder {
         let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        let Pipeline { pipeline, bind_group, dispatch } = &self.moves[0];
+        let Pipeline { pipeline, bind_group, dispatch, .. } = &self.moves[0];
         pass.set_pipeline(pipeline);
         pass.set_bind_group(0, bind_group, &[]);
         pass.dispatch_workgroups(dispatch.x(members as usize), dispatch.y, dispatch.z);

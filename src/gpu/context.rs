@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::adapter;
 use super::cache::{self, Cache};
 use super::choice::Kernels;
+use super::counts::Counts;
 use super::faults::{Call, Fault, Faults};
 use super::fusion::{Allowed, Fused, MOST_BUFFERS, PROMISED_BUFFERS};
 use super::pipelines::Compiled;
@@ -45,6 +46,7 @@ pub(super) struct Context {
     pub fused: OnceLock<Fused>,
     pub options: Options,
     pub compiled: Compiled,
+    pub counts: Arc<Counts>,
     /// The first error that no scope caught.
     broken: Arc<Mutex<Option<Broken>>>,
     /// A test has let a buffer meet the end of the memory.
@@ -96,7 +98,7 @@ impl Context {
         let memory = adapter::default_memory(info.device_type);
         let cache = cache::folder().and_then(|folder| Cache::open(&device, &info, &folder));
         let (product, halves, fused) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        let (is_short, compiled) = (AtomicBool::new(false), Compiled::default());
+        let (is_short, compiled, counts) = (AtomicBool::new(false), Compiled::default(), Arc::default());
         Ok(Context {
             device,
             queue,
@@ -113,6 +115,7 @@ impl Context {
             fused,
             options,
             compiled,
+            counts,
             broken,
             is_short,
         })
@@ -123,14 +126,15 @@ impl Context {
         let open = |adapter| Context::open(adapter, self.options.clone());
         let fresh = open(self.adapter.clone()).or_else(|_| open(adapter::again(&self.info)?))?;
         let (product, halves, fused) = (self.product.clone(), self.halves.clone(), self.fused.clone());
-        Ok(Context { product, halves, fused, ..fresh })
+        Ok(Context { product, halves, fused, counts: self.counts.clone(), ..fresh })
     }
 
     /// Opens the same adapter again, with cooperative matrices switched on where it has them.
     pub fn with_matrices(&self) -> Result<Context> {
         let options = Options { cooperative: true, ..self.options.clone() };
         let fresh = Context::open(self.adapter.clone(), options)?;
-        Ok(Context { product: self.product.clone(), fused: self.fused.clone(), ..fresh })
+        let (product, fused, counts) = (self.product.clone(), self.fused.clone(), self.counts.clone());
+        Ok(Context { product, fused, counts, ..fresh })
     }
 
     /// Returns the kernel of f32 matrix products: that of the adapter's class, or the plain one where that computes
@@ -238,18 +242,45 @@ impl Context {
         if self.meet(Call::Buffer) == Some(Fault::OutOfMemory) {
             self.is_short.store(true, Ordering::Relaxed);
         }
+        self.counts.buffer(descriptor.size);
         self.device.create_buffer(descriptor)
+    }
+
+    /// Writes bytes to a buffer from `offset` on, before whatever is submitted next.
+    pub fn write(&self, buffer: &wgpu::Buffer, offset: u64, bytes: &[u8]) {
+        self.counts.upload(bytes.len() as u64);
+        self.queue.write_buffer(buffer, offset, bytes);
+    }
+
+    /// Records a copy of the first `bytes` bytes of a buffer to `offset` of another one.
+    pub fn copy(
+        &self,
+        commands: &mut wgpu::CommandEncoder,
+        source: &wgpu::Buffer,
+        target: &wgpu::Buffer,
+        offset: u64,
+        bytes: u64,
+    ) {
+        self.counts.copy(bytes);
+        commands.copy_buffer_to_buffer(source, 0, target, offset, Some(bytes));
     }
 
     /// Submits the commands to the queue, then applies the fault that a test has injected at this call, if any.
     pub fn submit(&self, commands: wgpu::CommandEncoder) {
         let met = self.meet(Call::Submission);
+        self.counts.submission();
         self.queue.submit([commands.finish()]);
         match met {
             Some(Fault::Lost) => self.device.destroy(),
             Some(Fault::OutOfMemory) => self.breaks(Broken::OutOfMemory("injected".into())),
             _ => {}
         }
+    }
+
+    /// Submits what has been written to buffers, so that the device copies it while the host goes on.
+    pub fn flush(&self) {
+        self.counts.submission();
+        self.queue.submit([]);
     }
 
     /// Returns how long a submission may take before the device counts as lost.
@@ -264,6 +295,7 @@ impl Context {
     /// Waits until all submitted work is done; in a browser, where that comes by itself, not at all.
     /// [`Error::DeviceLost`] when it takes longer than the limit.
     pub fn wait(&self, met: Option<Fault>) -> Result<()> {
+        self.counts.wait();
         self.poll(met);
         self.check()
     }

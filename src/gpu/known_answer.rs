@@ -6,6 +6,7 @@ use half::f16;
 
 use super::buffers::{self, Buffers, Plan};
 use super::context::Context;
+use super::counts::Pass;
 use super::layout::Layout;
 use super::pipelines::Pipeline;
 use super::readback;
@@ -95,7 +96,7 @@ impl Trial {
         let places: Vec<usize> = (0..members).collect();
         let x = Values::F32(Arc::new(x));
         buffers::upload_to(context, &recording, input, &buffers.blocks[input.0], &x, &places);
-        context.queue.write_buffer(&buffers.members, 0, bytemuck::cast_slice(&[members as u32]));
+        context.write(&buffers.members, 0, bytemuck::cast_slice(&[members as u32]));
         Ok(Trial { buffers, pipeline, output, members, elements: members * ROWS * columns })
     }
 
@@ -109,6 +110,9 @@ impl Trial {
         pass.set_pipeline(&pipeline.pipeline);
         pass.set_bind_group(0, &pipeline.bind_group, &[]);
         pass.dispatch_workgroups(pipeline.dispatch.x(self.members), pipeline.dispatch.y, pipeline.dispatch.z);
+        let mut counted = Pass::default();
+        counted.dispatch(&pipeline.uses, false);
+        context.counts.pass(&counted);
         drop(pass);
         pollster::block_on(readback::fetch(context, encoder, &buffers.blocks[self.output.0], &target, elements))
     }

@@ -7,10 +7,16 @@ use std::fs::{File, read_dir};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use super::cache;
+
 /// The loader, as wgpu opens it.
 const LOADER: &str = "libvulkan.so.1";
 /// Variables that name the manifests of drivers in place of all folders. The first one that is set counts.
 const INSTEAD: [&str; 2] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
+/// NVIDIA's Vulkan driver. The first needs a library of X, which not every server has; the second does without X.
+const NVIDIA: [&str; 2] = ["libGLX_nvidia.so.0", "libEGL_nvidia.so.0"];
+/// The library that the first needs.
+const OF_X: &str = "libXext.so.6";
 /// Folders of libraries that need no cache.
 const LIBRARIES: [&str; 5] = ["lib", "lib64", "usr/lib", "usr/lib64", "usr/local/lib"];
 /// Folders in which manifests lie, on most systems.
@@ -35,6 +41,17 @@ pub(super) fn reasons(adapters: usize) -> Vec<String> {
     }
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     System { root: Path::new("/"), variable: &variable }.reasons(adapters)
+}
+
+/// Writes the manifest that NVIDIA's Vulkan driver lacks to the user's cache directory, and returns its path; `None` if
+/// none is missing, or it cannot be written. Who names the path in the environment variable `VK_ADD_DRIVER_FILES`,
+/// before any GPU is asked for, lets the Vulkan loader find the card.
+pub fn driver_to_add() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let system = System { root: Path::new("/"), variable: &variable };
+    let text = system.manifest_to_add().filter(|_| cfg!(target_os = "linux"))?;
+    let path = cache::folder()?.join("nvidia_icd.json");
+    cache::replace(&path, text.as_bytes()).ok().map(|()| path)
 }
 
 impl System<'_> {
@@ -141,12 +158,46 @@ impl System<'_> {
         })
     }
 
-    /// Returns why an NVIDIA card that the kernel knows has no Vulkan driver here, if so.
-    fn nvidia(&self, manifests: &[PathBuf]) -> Option<String> {
+    /// Returns whether there is an NVIDIA card, which the kernel knows, and no manifest of its driver.
+    fn lacks_nvidia(&self, manifests: &[PathBuf]) -> bool {
         let is_there = self.at("proc/driver/nvidia/version").exists() || self.at("dev/nvidia0").exists();
         let is_named = |manifest: &PathBuf| manifest.to_string_lossy().to_lowercase().contains("nvidia");
-        if !is_there || manifests.iter().any(is_named) {
+        is_there && !manifests.iter().any(is_named)
+    }
+
+    /// Returns NVIDIA's driver that can be loaded here.
+    fn nvidia_driver(&self) -> Option<&'static str> {
+        let [with_x, without] = NVIDIA;
+        let is_whole = self.has_library(with_x) && self.has_library(OF_X);
+        if is_whole { Some(with_x) } else { Some(without).filter(|name| self.has_library(name)) }
+    }
+
+    /// Returns the text of the manifest that NVIDIA's driver lacks. Where variables name the manifests of all drivers,
+    /// the user has chosen.
+    pub(super) fn manifest_to_add(&self) -> Option<String> {
+        let is_chosen = INSTEAD.into_iter().any(|name| (self.variable)(name).is_some());
+        let may_add = !is_chosen && self.has_library(LOADER) && self.lacks_nvidia(&self.manifests());
+        self.nvidia_driver().filter(|_| may_add).map(manifest)
+    }
+
+    /// Returns why an NVIDIA card that the kernel knows has no Vulkan driver here, if so.
+    fn nvidia(&self, manifests: &[PathBuf]) -> Option<String> {
+        if !self.lacks_nvidia(manifests) {
             return None;
+        }
+        if let Some(driver) = self.nvidia_driver() {
+            return Some(format!(
+                "there is an NVIDIA card with its driver {driver}, but no manifest of it for the Vulkan loader: mkdir \
+                 -p ~/.local/share/vulkan/icd.d && echo '{}' > ~/.local/share/vulkan/icd.d/nvidia_icd.json",
+                manifest(driver)
+            ));
+        }
+        if self.has_library(NVIDIA[0]) {
+            return Some(format!(
+                "there is an NVIDIA card, but its driver {} needs {OF_X}, which is missing: install it (Debian and \
+                 Ubuntu: libxext6, Fedora: libXext)",
+                NVIDIA[0]
+            ));
         }
         let is_container = (self.variable)("NVIDIA_VISIBLE_DEVICES").is_some()
             || self.at(".dockerenv").exists()
@@ -184,6 +235,11 @@ impl System<'_> {
     }
 }
 
+/// Returns the text of a manifest for the loader that names a driver's library.
+fn manifest(library: &str) -> String {
+    format!(r#"{{"file_format_version": "1.0.0", "ICD": {{"library_path": "{library}", "api_version": "1.3.0"}}}}"#)
+}
+
 /// Returns what is wrong with a variable that names manifests.
 fn of_variable(name: &str, value: &str) -> Vec<String> {
     let fault = |path: &&str| {
@@ -207,8 +263,18 @@ fn of_variable(name: &str, value: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// A system of these files (path and contents) and variables, and what it says.
+    /// The text of the manifest that is to be added to such a system.
+    fn to_add(files: &[(&str, &str)], variables: &[(&str, &str)]) -> Option<String> {
+        in_system(files, variables, |system, _| system.manifest_to_add())
+    }
+
+    /// What a system says.
     fn said(files: &[(&str, &str)], variables: &[(&str, &str)], adapters: usize) -> String {
+        in_system(files, variables, |system, root| system.reasons(adapters).join("\n").replace(root, "ROOT"))
+    }
+
+    /// Asks a system of these files (path and contents) and variables; `ROOT` stands for its root.
+    fn in_system<R>(files: &[(&str, &str)], variables: &[(&str, &str)], ask: impl FnOnce(System<'_>, &str) -> R) -> R {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = folder.path().join(path);
@@ -220,7 +286,7 @@ mod tests {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| value.replace("ROOT", &root))
         };
-        System { root: folder.path(), variable: &variable }.reasons(adapters).join("\n").replace(&root, "ROOT")
+        ask(System { root: folder.path(), variable: &variable }, &root)
     }
 
     const LIBRARY: (&str, &str) = ("usr/lib/libvulkan.so.1", "");
@@ -272,6 +338,24 @@ mod tests {
         assert!(told.contains("NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics"), "{told}");
         let unset = said(&card, &[("NVIDIA_VISIBLE_DEVICES", "all")], 1);
         assert!(unset.contains("NVIDIA_DRIVER_CAPABILITIES is not set"), "{unset}");
+        // The driver alone is there, or not whole: what is missing is named, and added where it can be.
+        for library in NVIDIA {
+            let libraries = format!("…\0libvulkan.so.1\0libvulkan_lvp.so\0libXext.so.6\0{library}\0");
+            let files = [("etc/ld.so.cache", libraries.as_str()), DRIVER, ("dev/nvidia0", "")];
+            let told = said(&files, &[], 1);
+            assert!(told.contains(library) && told.contains("> ~/.local/share/vulkan/icd.d/nvidia_icd.json"), "{told}");
+            let added = to_add(&files, &[]).unwrap();
+            assert!(added.contains(&format!(r#""library_path": "{library}""#)) && told.contains(&added), "{added}");
+            let chosen = [("VK_DRIVER_FILES", "ROOT/usr/share/vulkan/icd.d/lvp.json")];
+            assert_eq!(to_add(&files, &chosen), None);
+            // what was added is seen
+            let named = [("VK_ADD_DRIVER_FILES", "ROOT/own/nvidia_icd.json")];
+            let again = [&files[..], &[("own/nvidia_icd.json", added.as_str())]].concat();
+            assert_eq!((said(&again, &named, 1), to_add(&again, &named)), (String::new(), None));
+        }
+        let no_x = [("etc/ld.so.cache", "…\0libvulkan.so.1\0libvulkan_lvp.so\0libGLX_nvidia.so.0\0"), DRIVER, card[2]];
+        assert!(said(&no_x, &[], 1).contains("libGLX_nvidia.so.0 needs libXext.so.6"));
+        assert_eq!((to_add(&no_x, &[]), to_add(&card, &[])), (None, None));
         // With graphics, or outside of a container, the driver itself is missing.
         for told in [container("all"), container("compute,graphics"), said(&card, &[], 1)] {
             assert!(told.contains("install the whole driver"), "{told}");

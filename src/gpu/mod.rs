@@ -14,6 +14,7 @@ mod cache;
 mod choice;
 mod commands;
 mod context;
+mod counts;
 mod entry;
 mod faults;
 mod fusion;
@@ -22,6 +23,7 @@ mod fusion_tests;
 mod kept;
 mod known_answer;
 mod layout;
+mod listing;
 mod missing;
 mod pipelines;
 mod plausible;
@@ -40,6 +42,7 @@ mod tests;
 mod timing;
 mod trusted;
 pub(crate) mod user;
+mod visible;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -49,6 +52,7 @@ use crate::error::{Error, Result};
 use crate::kernels::product::TILES;
 use crate::kernels::shader::MAX_MEMBERS;
 use crate::recording::Recording;
+use crate::solver::profile::DeviceCalls;
 use crate::solver::small::{SmallFitter, SmallModel, SmallProblem};
 use crate::solver::{Device, Method, Population};
 use crate::threads;
@@ -58,6 +62,8 @@ use context::{Context, Options};
 #[doc(hidden)]
 pub use faults::{Fault, Faults};
 pub use kept::close;
+pub use listing::{AdapterClass, KernelSource, kernel_sources, small_fit_source};
+pub use missing::driver_to_add;
 
 /// Maximum number of workers that share a discrete GPU.
 const MOST_WORKERS: usize = 8;
@@ -103,7 +109,7 @@ impl GpuDevice {
     /// # Errors
     /// The errors of [`open`](Self::open).
     pub fn every() -> Result<Vec<GpuDevice>> {
-        adapter::every().into_iter().map(GpuDevice::open).collect()
+        adapter::every()?.into_iter().map(GpuDevice::open).collect()
     }
 
     /// Opens the first adapter whose name contains `part`, in any case.
@@ -114,7 +120,8 @@ impl GpuDevice {
         GpuDevice::choose(Choice::Name(part))
     }
 
-    /// Opens the adapter that a text names: `gpu` (the best), `gpu:N` (its index) or `gpu:NAME` (a part of its name).
+    /// Opens the adapter that a text names: `gpu` (the best), `gpu:N` (its index), `gpu:pci=PLACE` (its place on the
+    /// PCI bus) or `gpu:NAME` (a part of its name).
     ///
     /// # Errors
     /// The errors of [`open`](Self::open); [`Error::InvalidArgument`] for any other text.
@@ -123,9 +130,12 @@ impl GpuDevice {
             Some("") => GpuDevice::best(),
             Some(rest) if rest.starts_with(':') && rest.len() > 1 => match rest[1..].parse() {
                 Ok(index) => GpuDevice::open(index),
-                Err(_) => GpuDevice::by_name(&rest[1..]),
+                Err(_) => GpuDevice::choose(match rest[1..].strip_prefix("pci=") {
+                    Some(place) => Choice::Pci(place),
+                    None => Choice::Name(&rest[1..]),
+                }),
             },
-            _ => Err(Error::invalid("device", format!("{text} names no GPU: gpu, gpu:N or gpu:NAME"))),
+            _ => Err(Error::invalid("device", format!("{text} names no GPU: gpu, gpu:N, gpu:pci=PLACE or gpu:NAME"))),
         }
     }
 
@@ -282,6 +292,10 @@ impl Device for GpuDevice {
 
     fn memory(&self) -> Option<u64> {
         Some(self.context().memory)
+    }
+
+    fn calls(&self) -> DeviceCalls {
+        self.context().counts.read()
     }
 
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize> {

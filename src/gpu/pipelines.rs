@@ -16,6 +16,8 @@ pub(super) struct Pipeline {
     pub pipeline: wgpu::ComputePipeline,
     pub bind_group: wgpu::BindGroup,
     pub dispatch: Dispatch,
+    /// Buffers that are bound, and whether the kernel writes them.
+    pub uses: Vec<(Target, bool)>,
 }
 
 impl Pipeline {
@@ -36,7 +38,8 @@ impl Pipeline {
                 Target::Block(id) => &buffers.blocks[id.0],
             });
             let bind_group = bind(context, &layout, bound);
-            Ok(Pipeline { pipeline, bind_group, dispatch: shader.dispatch })
+            let uses = shader.bindings.iter().map(|binding| (binding.target, binding.write)).collect();
+            Ok(Pipeline { pipeline, bind_group, dispatch: shader.dispatch, uses })
         })
     }
 }
@@ -90,7 +93,7 @@ fn table(context: &Context, shader: &Shader) -> wgpu::Buffer {
     let elements = shader.table.len().next_multiple_of(4).max(4);
     let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
     let buffer = buffers::create(context, "table", elements, usage);
-    context.queue.write_buffer(&buffer, 0, bytemuck::cast_slice(&shader.table));
+    context.write(&buffer, 0, bytemuck::cast_slice(&shader.table));
     buffer
 }
 

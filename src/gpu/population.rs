@@ -248,7 +248,7 @@ impl GpuPopulation {
     /// Writes values to the start of a GPU buffer; does nothing if there are none.
     fn write(&self, buffer: &wgpu::Buffer, values: &[impl bytemuck::Pod]) {
         if !values.is_empty() {
-            self.context.queue.write_buffer(buffer, 0, bytemuck::cast_slice(values));
+            self.context.write(buffer, 0, bytemuck::cast_slice(values));
         }
     }
 
@@ -300,7 +300,7 @@ impl Population for GpuPopulation {
             self.write(members, &self.entry.members);
             self.write(simplices, &self.entry.simplices);
             self.write(arguments, &self.round.arguments(self.active));
-            self.context.queue.submit([]);
+            self.context.flush();
             self.copied(Work::Upload, self.bytes_of(batch), begin);
             self.context.check()
         })

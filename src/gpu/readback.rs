@@ -72,7 +72,7 @@ pub(super) async fn fetch<T: bytemuck::Pod>(
     target: &wgpu::Buffer,
     elements: usize,
 ) -> Result<Vec<T>> {
-    commands.copy_buffer_to_buffer(source, 0, target, 0, Some(4 * elements as u64));
+    context.copy(&mut commands, source, target, 0, 4 * elements as u64);
     context.submit(commands);
     read(context, target, elements).await
 }
@@ -94,7 +94,7 @@ pub(super) async fn fetch_all(
     let mut end = 0;
     for Front { buffer, elements } in fronts {
         if *elements > 0 {
-            commands.copy_buffer_to_buffer(buffer, 0, target, 4 * end as u64, Some(4 * *elements as u64));
+            context.copy(&mut commands, buffer, target, 4 * end as u64, 4 * *elements as u64);
         }
         end += elements;
     }

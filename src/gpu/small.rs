@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use super::buffers;
 use super::context::Context;
+use super::counts::Pass;
 use super::layout::{CONTROL, Field, Layout, ROUNDS, RUNNING, STATUS};
 use super::pipelines::Unbound;
 use super::step_constants::{declare_step, declare_trust};
 use super::{pipelines, readback};
 use crate::error::{Error, Result};
+use crate::kernels::shader::Target;
 use crate::kernels::source::{Source, UserCode};
 use crate::math::triangle::packed_length;
 use crate::solver::Status;
@@ -48,42 +50,6 @@ impl GpuSmallFitter {
         GpuSmallFitter { context, problem, layout, own_grid: None, ready: None }
     }
 
-    /// Returns the WGSL source of small fits, with one grid for all fits or, if `own_grid`, one for each.
-    fn source(&self, own_grid: bool) -> Source {
-        let SmallProblem { points, predictors, settings, .. } = &self.problem;
-        let mut constants = self.layout.constants();
-        for (k, (name, element, access)) in [
-            ("state", "f32", "read_write"),
-            ("control", "i32", "read_write"),
-            ("observed", "f32", "read"),
-            ("grid", "f32", "read"),
-            ("limits", "f32", "read"),
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            constants.line(&format!("@group(0) @binding({k}) var<storage, {access}> {name}: array<{element}>;"));
-        }
-        constants.unsigned("POINTS", *points);
-        constants.unsigned("ROWS", 1 + self.problem.parameters);
-        constants.unsigned("TRIANGLE", packed_length(self.problem.parameters));
-        constants.unsigned("SOME_ROUNDS", SOME_ROUNDS);
-        constants.float("TOLERANCE", self.context.tolerance(self.problem.tolerance.max(LEAST_FTOL)));
-        constants.float("LARGEST_COST", self.problem.largest_cost.min(f64::from(f32::MAX)));
-        constants.float("XTOL", settings.xtol.max(LEAST_XTOL));
-        declare_step(&mut constants, settings);
-        declare_trust(&mut constants);
-        let place = if own_grid { " * CAPACITY + slot" } else { "" };
-        let each: Vec<String> = (0..*predictors).map(|d| format!("grid[({d}u * POINTS + point){place}]")).collect();
-        let (kind, value) = match predictors {
-            1 => ("f32".to_owned(), each.concat()),
-            count => (format!("array<f32, {count}>"), format!("array<f32, {count}>({})", each.join(", "))),
-        };
-        constants.line(&format!("fn predictors_at(point: u32, slot: u32) -> {kind} {{ return {value}; }}"));
-        let user = UserCode { name: "model".into(), text: self.problem.wgsl.clone() };
-        Source::join(&constants, "small", include_str!("../../shaders/small.wgsl"), &["functions"], Some(&user))
-    }
-
     /// Compiles the kernel of small fits, and creates buffers for as many fits as the present capacity.
     fn make_ready(&self, own_grid: bool) -> Result<Ready> {
         let SmallProblem { points, predictors, parameters, .. } = self.problem;
@@ -95,8 +61,10 @@ impl GpuSmallFitter {
         if largest > context.limits.max_storage_buffer_binding_size {
             return Err(context.too_large(format!("a buffer of {largest} bytes is above the limits")));
         }
+        let tolerance = context.tolerance(self.problem.tolerance.max(LEAST_FTOL));
+        let source = source(&self.problem, capacity, own_grid, tolerance);
         let writes = [true, true, false, false, false];
-        let Unbound { pipeline, layout } = pipelines::compiled(context, "small", &self.source(own_grid), &writes)?;
+        let Unbound { pipeline, layout } = pipelines::compiled(context, "small", &source, &writes)?;
         context.guarded(|| {
             let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
             let names = ["state", "control", "observed", "grid", "limits"];
@@ -171,9 +139,9 @@ impl GpuSmallFitter {
     ) -> Result<()> {
         let contents = self.contents(fits, batch, columns);
         let floats = [(0, &contents.state), (2, &contents.observed), (3, &contents.grid), (4, &contents.limits)];
-        let queue = &self.context.queue;
-        floats.iter().for_each(|(k, v)| queue.write_buffer(&ready.buffers[*k], 0, bytemuck::cast_slice(v)));
-        queue.write_buffer(&ready.buffers[1], 0, bytemuck::cast_slice(&contents.control));
+        let context = &self.context;
+        floats.iter().for_each(|(k, v)| context.write(&ready.buffers[*k], 0, bytemuck::cast_slice(v)));
+        context.write(&ready.buffers[1], 0, bytemuck::cast_slice(&contents.control));
         let mut left = self.problem.settings.max_rounds as usize;
         let mut control: Vec<i32>;
         loop {
@@ -211,6 +179,9 @@ impl GpuSmallFitter {
         pass.set_pipeline(&ready.pipeline);
         pass.set_bind_group(0, &ready.group, &[]);
         pass.dispatch_workgroups(fits.div_ceil(64) as u32, 1, 1);
+        let mut counted = Pass::default();
+        counted.dispatch(&[(Target::State, true), (Target::Control, true)], false);
+        self.context.counts.pass(&counted);
         drop(pass);
         self.context.submit(encoder);
     }
@@ -253,6 +224,43 @@ struct Contents {
     observed: Vec<f32>,
     grid: Vec<f32>,
     limits: Vec<f32>,
+}
+
+/// Returns the WGSL source of small fits for `capacity` of them, with one grid for all or, if `own_grid`, one for
+/// each; they end at this tolerance.
+pub(super) fn source(problem: &SmallProblem, capacity: usize, own_grid: bool, tolerance: f64) -> Source {
+    let SmallProblem { points, predictors, parameters, settings, .. } = problem;
+    let mut constants = Layout { parameters: *parameters, capacity }.constants();
+    for (k, (name, element, access)) in [
+        ("state", "f32", "read_write"),
+        ("control", "i32", "read_write"),
+        ("observed", "f32", "read"),
+        ("grid", "f32", "read"),
+        ("limits", "f32", "read"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        constants.line(&format!("@group(0) @binding({k}) var<storage, {access}> {name}: array<{element}>;"));
+    }
+    constants.unsigned("POINTS", *points);
+    constants.unsigned("ROWS", 1 + parameters);
+    constants.unsigned("TRIANGLE", packed_length(*parameters));
+    constants.unsigned("SOME_ROUNDS", SOME_ROUNDS);
+    constants.float("TOLERANCE", tolerance);
+    constants.float("LARGEST_COST", problem.largest_cost.min(f64::from(f32::MAX)));
+    constants.float("XTOL", settings.xtol.max(LEAST_XTOL));
+    declare_step(&mut constants, settings);
+    declare_trust(&mut constants);
+    let place = if own_grid { " * CAPACITY + slot" } else { "" };
+    let each: Vec<String> = (0..*predictors).map(|d| format!("grid[({d}u * POINTS + point){place}]")).collect();
+    let (kind, value) = match predictors {
+        1 => ("f32".to_owned(), each.concat()),
+        count => (format!("array<f32, {count}>"), format!("array<f32, {count}>({})", each.join(", "))),
+    };
+    constants.line(&format!("fn predictors_at(point: u32, slot: u32) -> {kind} {{ return {value}; }}"));
+    let user = UserCode { name: "model".into(), text: problem.wgsl.clone() };
+    Source::join(&constants, "small", include_str!("../../shaders/small.wgsl"), &["functions"], Some(&user))
 }
 
 impl SmallFitter for GpuSmallFitter {

@@ -83,12 +83,13 @@ impl Timing {
                 self.dispatch(&mut encoder, buffers, r * self.kernels + k, k, pipeline);
             }
             let place = times + (4 * HEAD * r) as u64;
-            encoder.copy_buffer_to_buffer(&buffers.members, 0, &self.readback, place, Some(4 * HEAD as u64));
+            context.copy(&mut encoder, &buffers.members, &self.readback, place, 4 * HEAD as u64);
         }
         if let Some(Queries { set, resolved, .. }) = &self.queries {
             encoder.resolve_query_set(set, 0..(2 * self.kernels * rounds) as u32, resolved, 0);
-            encoder.copy_buffer_to_buffer(resolved, 0, &self.readback, 0, Some(times));
+            context.copy(&mut encoder, resolved, &self.readback, 0, times);
         }
+        context.counts.pass(&round.pass(rounds as u32));
         context.submit(encoder);
         let words = readback::read(context, &self.readback, (times / 4) as usize + HEAD * rounds).await?;
         Ok(self.measured(&words, rounds))

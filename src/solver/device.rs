@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::basin::Point;
 use super::member::GaveWay;
-use super::profile::Meter;
+use super::profile::{DeviceCalls, Meter};
 use super::settings::Method;
 use super::simplex::FirstSimplex;
 use super::slots::Places;
@@ -31,9 +31,19 @@ pub trait Device: Send + Sync {
         false
     }
 
+    /// Returns whether some of what its populations report is computed again on the CPU.
+    fn is_verified(&self) -> bool {
+        self.runs_wgsl()
+    }
+
     /// Returns how many starts are worth running at once: more would make a submission longer, and no faster.
     fn enough(&self) -> usize {
         usize::MAX
+    }
+
+    /// Returns what it was asked for since it was opened; nothing where it does not count.
+    fn calls(&self) -> DeviceCalls {
+        DeviceCalls::default()
     }
 
     /// Returns how many workers of a run share the device: while one waits for it, the others prepare their spectra.

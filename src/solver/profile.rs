@@ -7,6 +7,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde::Serialize;
 use web_time::Instant;
 
 use crate::buffers::{Cost, KernelCost, Work};
@@ -53,6 +54,49 @@ pub struct Spending {
     /// Bytes of the populations that there are, and the most that were held at once.
     pub held: u64,
     pub most_held: u64,
+}
+
+/// What a device was asked for: exact numbers, which depend on no clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct DeviceCalls {
+    /// Number of kernels that were recorded; those for members that have all ended by then count, too.
+    pub dispatches: u64,
+    /// Number of these that wait until earlier ones of their pass have ended.
+    pub barriers: u64,
+    /// Number of submissions.
+    pub submissions: u64,
+    /// Number of times that the host waited for a readback.
+    pub waits: u64,
+    /// Number of buffers that were made, and their bytes.
+    pub buffers: u64,
+    pub buffer_bytes: u64,
+    /// Number of writes by the host, and their bytes.
+    pub uploads: u64,
+    pub uploaded_bytes: u64,
+    /// Number of copies between buffers of the device, those of readbacks included, and their bytes.
+    pub copies: u64,
+    pub copied_bytes: u64,
+}
+
+impl std::ops::Sub for DeviceCalls {
+    type Output = DeviceCalls;
+
+    /// Returns what the device was asked for since `earlier`.
+    fn sub(self, earlier: DeviceCalls) -> DeviceCalls {
+        DeviceCalls {
+            dispatches: self.dispatches - earlier.dispatches,
+            barriers: self.barriers - earlier.barriers,
+            submissions: self.submissions - earlier.submissions,
+            waits: self.waits - earlier.waits,
+            buffers: self.buffers - earlier.buffers,
+            buffer_bytes: self.buffer_bytes - earlier.buffer_bytes,
+            uploads: self.uploads - earlier.uploads,
+            uploaded_bytes: self.uploaded_bytes - earlier.uploaded_bytes,
+            copies: self.copies - earlier.copies,
+            copied_bytes: self.copied_bytes - earlier.copied_bytes,
+        }
+    }
 }
 
 /// Adds up what a device's populations did.

@@ -6,6 +6,7 @@
 #![cfg(feature = "gpu")]
 
 mod build;
+mod calls;
 mod cases;
 mod compare;
 mod orphans;

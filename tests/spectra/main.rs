@@ -18,6 +18,7 @@ mod mask_rest;
 mod masks;
 mod minima;
 mod mixed;
+mod null_device;
 mod per_pixel;
 mod pixels;
 mod posterior;

@@ -43,6 +43,9 @@ The run came to its end, but no fit converged, or no spectrum was selected.
 \fBRAYON_NUM_THREADS\fR
 The number of threads of the CPU.
 .TP
+\fBPOPFIT_VISIBLE_DEVICES\fR
+The GPU adapters that popfit sees: numbers, places on the PCI bus and parts of names, separated by commas.
+.TP
 \fBPOPFIT_GPU_TILES\fR, \fBPOPFIT_GPU_FUSION\fR, \fBPOPFIT_GPU_FEW_SIMPLICES\fR
 Kernels of GPUs, which popfit otherwise chooses by the adapter.
 .SH FILES

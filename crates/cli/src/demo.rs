@@ -29,7 +29,7 @@ const PICTURED_SN: f64 = 40.0;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// auto, cpu, gpu, gpu:N or gpu:NAME
+    /// auto, cpu, gpu, gpu:N, gpu:pci=PLACE or gpu:NAME
     #[arg(long, default_value = "auto", value_name = "D")]
     device: String,
     /// The folder for the demo's model, emulator and spectra, and for results.parquet, results.csv, report.html and

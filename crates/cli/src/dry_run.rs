@@ -27,7 +27,7 @@ pub struct Arguments {
     spectra: Vec<PathBuf>,
     #[command(flatten)]
     selection: selection::Arguments,
-    /// Device to try it on: auto, all, cpu, gpu, gpu:N or gpu:NAME
+    /// Device to try it on: auto, all, cpu, gpu, gpu:N, gpu:pci=PLACE or gpu:NAME
     #[arg(long, default_value = "auto", value_name = "D")]
     device: String,
 }

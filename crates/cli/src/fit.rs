@@ -30,7 +30,7 @@ pub struct Arguments {
     pub(super) format: Format,
     #[command(flatten)]
     selection: selection::Arguments,
-    /// auto, all, cpu, gpu, gpu:N or gpu:NAME
+    /// auto, all, cpu, gpu, gpu:N, gpu:pci=PLACE or gpu:NAME
     #[arg(long, default_value = "auto", value_name = "D", help_heading = "Devices")]
     device: String,
     /// Let the CPU take over what a GPU fails to fit twice [default: true for auto and all, else false]

@@ -13,6 +13,7 @@ mod compare;
 mod completions;
 mod demo;
 mod devices;
+mod drivers;
 mod dry_run;
 mod failure;
 mod fit;
@@ -146,6 +147,7 @@ pub fn run_code(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 /// Runs the command as [`run_code`] does, in a process that is there for it alone: a run also ends with what it has at
 /// SIGTERM, and when its terminal goes.
 pub fn run_process(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    drivers::name_missing();
     signals::own_process();
     run_code(arguments)
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use popfit::{DeviceProfile, Error, OutputFile, Profile, Result};
+use popfit::{DeviceCalls, DeviceProfile, Error, OutputFile, Profile, Result};
 
 use super::rows::{aligned, cells, short};
 
@@ -58,6 +58,7 @@ pub fn lines(profile: &Profile) -> Vec<String> {
         lines.push(heading(device));
         lines.extend(aligned(&stages(device)));
         lines.push(rounds(device));
+        lines.extend(calls(device));
     }
     lines
 }
@@ -101,6 +102,19 @@ fn rounds(device: &DeviceProfile) -> String {
     }
     let members: usize = active.iter().sum();
     format!("{} rounds of {members} members in all: {}", active.len(), shown.join(" "))
+}
+
+/// Returns a line: what a device was asked for; none for a device that does not count.
+fn calls(device: &DeviceProfile) -> Option<String> {
+    let DeviceCalls { dispatches, barriers, submissions, waits, .. } = device.calls;
+    let DeviceCalls { buffers, buffer_bytes, uploads, uploaded_bytes, copies, copied_bytes, .. } = device.calls;
+    let [buffer_bytes, uploaded, copied] = [buffer_bytes, uploaded_bytes, copied_bytes].map(|bytes| size(bytes as f64));
+    (submissions > 0).then(|| {
+        format!(
+            "{dispatches} dispatches with {barriers} barriers, {submissions} submissions, {waits} waits; {buffers} new \
+             buffers of {buffer_bytes}, {uploads} uploads of {uploaded}, {copies} copies of {copied}"
+        )
+    })
 }
 
 /// Returns `text` if the number `x` is positive, else `-` as it is not known.

@@ -32,6 +32,12 @@ pub fn devices(py: Python<'_>) -> PyResult<Found<'_>> {
     Ok((list, auto, auto_reason, notes))
 }
 
+/// Writes the manifest that NVIDIA's Vulkan driver lacks, and returns its path; None if none is missing.
+#[pyfunction]
+pub fn driver_to_add() -> Option<String> {
+    popfit::low_level::gpu::driver_to_add().map(|path| path.display().to_string())
+}
+
 /// Closes the devices that are kept open; those that a run uses close with it.
 #[pyfunction]
 pub fn close_devices(py: Python<'_>) {

@@ -26,7 +26,7 @@ mod _popfit {
     #[pymodule_export]
     use super::demo::demo_files;
     #[pymodule_export]
-    use super::device::{close_devices, devices};
+    use super::device::{close_devices, devices, driver_to_add};
     #[pymodule_export]
     use super::emulator::SharedEmulator;
     #[pymodule_export]

@@ -97,7 +97,7 @@ impl Passes {
         let populations = lowering(&mut capacity, |capacity| populations(device, &plans, capacity))?;
         let mut passes: Vec<Pass> = Vec::with_capacity(plans.len());
         for (Plan { objective, is_kept, .. }, population) in plans.into_iter().zip(populations) {
-            let is_verified = device.runs_wgsl() && is_kept;
+            let is_verified = device.is_verified() && is_kept;
             let verifier =
                 is_verified.then(|| Verifier::new(device.name(), objective.clone(), last, second)).transpose()?;
             passes.push(Pass { objective, population, verifier });

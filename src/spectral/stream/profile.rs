@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use web_time::Instant;
 
 use crate::buffers::Work;
-use crate::solver::profile::{Clock, Look, Meter, Spending, Spent};
+use crate::solver::profile::{Clock, DeviceCalls, Look, Meter, Spending, Spent};
 use crate::solver::{self};
 use crate::spectral::stream::stages::{NAMES, Span, Stages};
 
@@ -73,6 +73,8 @@ pub struct DeviceProfile {
     pub busy: f64,
     /// Maximum number of bytes that the populations held at once.
     pub bytes_held: u64,
+    /// What the device was asked for during the run, by any run of the process.
+    pub calls: DeviceCalls,
     /// Stages of the device (upload, hidden, template, observe, normal matrix, step, compact, readback).
     pub stages: Vec<DeviceStage>,
     /// Submissions of rounds in the order in which they ended.
@@ -129,30 +131,41 @@ pub struct Counted {
 /// The meters of a run.
 pub struct Measured {
     begin: Instant,
-    /// Name and meter of each device.
-    devices: Vec<(String, Arc<Meter>)>,
+    devices: Vec<MeasuredDevice>,
+}
+
+/// A device of a run, its meter, and what it had been asked for when the run began.
+struct MeasuredDevice {
+    name: String,
+    device: Arc<dyn solver::Device>,
+    meter: Arc<Meter>,
+    earlier: DeviceCalls,
 }
 
 impl Measured {
     /// Makes a meter of times for each device of a run that began at `begin`.
     pub fn new(devices: &[Arc<dyn solver::Device>], begin: Instant) -> Measured {
-        let meters = devices.iter().map(|device| (device.name(), Arc::new(Meter::new(begin))));
-        Measured { begin, devices: meters.collect() }
+        let devices = devices.iter().map(|device| MeasuredDevice {
+            name: device.name(),
+            device: device.clone(),
+            meter: Arc::new(Meter::new(begin)),
+            earlier: device.calls(),
+        });
+        Measured { begin, devices: devices.collect() }
     }
 
     /// Returns the meter of the device with this index.
     pub fn meter(&self, device: usize) -> Arc<Meter> {
-        self.devices[device].1.clone()
+        self.devices[device].meter.clone()
     }
 
     /// Returns the run's profile: its seconds and counts, the stages of host and devices, and the spans of each thread.
     /// `threads` are the reader, the writer, and `sharing` workers per device.
     pub fn profile(self, counts: Counted, sharing: usize, threads: &[Stages]) -> Profile {
         let seconds = self.begin.elapsed().as_secs_f64();
-        let device = |(name, meter): &(String, Arc<Meter>)| device_profile(name, meter.spending(), seconds);
         let mut names = vec!["reader".to_string(), "writer".to_string()];
         for k in 0..threads.len().saturating_sub(names.len()) {
-            names.push(format!("worker {}, {}", k + 1, self.devices[k / sharing].0));
+            names.push(format!("worker {}, {}", k + 1, self.devices[k / sharing].name));
         }
         let Counted { fits, recalled, interrupted } = counts;
         Profile {
@@ -163,7 +176,7 @@ impl Measured {
             opening: None,
             memory_peak: memory_peak(),
             host: host_stages(threads),
-            devices: self.devices.iter().map(device).collect(),
+            devices: self.devices.iter().map(|device| device.profile(seconds)).collect(),
             threads: names.into_iter().zip(threads.iter().map(|stages| stages.spans().to_vec())).collect(),
         }
     }
@@ -260,27 +273,30 @@ fn device_stage(work: Work, spent: Spent, total: f64) -> DeviceStage {
     }
 }
 
-/// Returns the profile of a device in a run of so many seconds: its stages, rounds, memory and how busy it was.
-fn device_profile(name: &str, spending: Spending, seconds: f64) -> DeviceProfile {
-    let Spending { clock, works, looks, most_held, .. } = spending;
-    let total: f64 = works.iter().map(|spent| spent.seconds).sum();
-    let stages = Work::ALL.into_iter().map(|work| device_stage(work, works[work as usize], total)).collect();
-    let is_round = |work: &Work| !matches!(work, Work::Upload | Work::Readback);
-    let in_rounds: f64 = Work::ALL.iter().filter(|work| is_round(work)).map(|w| works[*w as usize].seconds).sum();
-    let (clock, threads, busy) = match clock {
-        Clock::Submissions => ("submissions", 1, union(&looks)),
-        Clock::Timestamps => ("timestamps", 1, in_rounds),
-        Clock::Threads(count) => ("threads", count, in_rounds),
-    };
-    let rounds = looks.into_iter().map(|Look { begin, seconds, active }| Rounds { begin, seconds, active });
-    DeviceProfile {
-        name: name.to_string(),
-        clock,
-        threads,
-        busy: ratio(busy, seconds * threads as f64),
-        bytes_held: most_held,
-        stages,
-        rounds: rounds.collect(),
+impl MeasuredDevice {
+    /// Returns the device's profile in a run of so many seconds: its stages, rounds, memory and how busy it was.
+    fn profile(&self, seconds: f64) -> DeviceProfile {
+        let Spending { clock, works, looks, most_held, .. } = self.meter.spending();
+        let total: f64 = works.iter().map(|spent| spent.seconds).sum();
+        let stages = Work::ALL.into_iter().map(|work| device_stage(work, works[work as usize], total)).collect();
+        let is_round = |work: &Work| !matches!(work, Work::Upload | Work::Readback);
+        let in_rounds: f64 = Work::ALL.iter().filter(|work| is_round(work)).map(|w| works[*w as usize].seconds).sum();
+        let (clock, threads, busy) = match clock {
+            Clock::Submissions => ("submissions", 1, union(&looks)),
+            Clock::Timestamps => ("timestamps", 1, in_rounds),
+            Clock::Threads(count) => ("threads", count, in_rounds),
+        };
+        let rounds = looks.into_iter().map(|Look { begin, seconds, active }| Rounds { begin, seconds, active });
+        DeviceProfile {
+            name: self.name.clone(),
+            clock,
+            threads,
+            busy: ratio(busy, seconds * threads as f64),
+            bytes_held: most_held,
+            calls: self.device.calls() - self.earlier,
+            stages,
+            rounds: rounds.collect(),
+        }
     }
 }
 

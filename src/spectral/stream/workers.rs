@@ -230,11 +230,13 @@ fn stream_here(
             let (waiting, events) = (&waiting, events.clone());
             let pool = threads::current();
             let work = move || work(run, makers, waiting, &events, keeps_rows);
-            spawned.push(scope.spawn(move || threads::with_pool(pool, work)));
+            let name = format!("popfit worker {}", number + 1);
+            spawned.push(threads::spawn(scope, &name, move || threads::with_pool(pool, work)));
         }
         let pool = threads::current();
         let read = move || read(intake, &permitted, &events);
-        spawned.insert(0, scope.spawn(move || threads::with_pool(pool, read)));
+        let read = move || threads::with_pool(pool, read);
+        spawned.insert(0, threads::spawn(scope, "popfit reader", read));
         // 3. Write the rows. After an error the jobs that still wait are dropped.
         let result = writer.run(jobs, &written, permits, most);
         if result.is_err() {

@@ -101,3 +101,40 @@ fn a_file_that_exists_is_refused_before_the_run() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("--overwrite"));
     assert_eq!(std::fs::read_to_string(file).unwrap(), "old");
 }
+
+/// Returns what `popfit-bench` prints with these arguments, which must succeed.
+fn printed(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_popfit-bench"))
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_host_alone_is_measured() {
+    let printed = printed(&["host", "data/model.toml", "data/spectra.npz", "--threads", "1"]);
+    for part in ["64 spectra in ", "prepare ", "first guess ", "popfit reader ", "popfit worker 1 ", "popfit 0/1 "] {
+        assert!(printed.contains(part), "no {part:?} in {printed}");
+    }
+}
+
+#[test]
+fn kernels_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let spectra = ["kernels", path, "demo", "data/model.toml", "data/spectra.npz"];
+    assert!(
+        printed(&spectra).contains("kernels of demo") && printed(&["kernels", path, "gauss2d"]).contains("gauss2d")
+    );
+    let texts: Vec<String> =
+        std::fs::read_dir(path).unwrap().map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap()).collect();
+    assert!(texts.iter().all(|text| text.contains("@compute")));
+    // a product of a card's tiles, and small fits
+    assert!(
+        texts.iter().any(|text| text.contains("var<workgroup>"))
+            && texts.iter().any(|text| text.contains("SOME_ROUNDS"))
+    );
+}

@@ -1,0 +1,76 @@
+//! The kernels of a recording as text, without a device: compilers tell what they make of them for cards that are not
+//! there.
+
+use super::choice::{AMD, Kernels, NVIDIA};
+use super::fusion::{Allowed, MOST_BUFFERS};
+use super::layout::Layout;
+use super::{small, stages};
+use crate::error::Result;
+use crate::kernels::product::Products;
+use crate::recording::Recording;
+use crate::solver::Method;
+use crate::solver::small::SmallProblem;
+
+/// Class of adapters, which decides the variants of their kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AdapterClass {
+    /// A driver that computes on the processor.
+    Software,
+    /// A discrete card of NVIDIA's.
+    Nvidia,
+    /// A discrete card of AMD's.
+    Amd,
+    /// A GPU that shares the processor's memory.
+    Integrated,
+}
+
+/// A kernel as a device compiles it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct KernelSource {
+    /// Name of its file in `shaders/`. Several kernels of a recording may have the same.
+    pub stem: &'static str,
+    /// WGSL, whose entry point is `main` and whose bindings are storage buffers of group 0.
+    pub wgsl: String,
+}
+
+impl AdapterClass {
+    /// Returns the choices for adapters of this class.
+    fn kernels(self) -> Kernels {
+        let (kind, vendor) = match self {
+            AdapterClass::Software => (wgpu::DeviceType::Cpu, 0),
+            AdapterClass::Nvidia => (wgpu::DeviceType::DiscreteGpu, NVIDIA),
+            AdapterClass::Amd => (wgpu::DeviceType::DiscreteGpu, AMD),
+            AdapterClass::Integrated => (wgpu::DeviceType::IntegratedGpu, 0),
+        };
+        Kernels::of_class(kind, vendor)
+    }
+}
+
+/// Returns the kernels of a round of a population of `capacity` starts, in their order, as adapters of a class get
+/// them.
+///
+/// # Errors
+/// Returns [`Error::Model`](crate::Error::Model) for a recording that no GPU can run.
+pub fn kernel_sources(
+    recording: &Recording,
+    method: &Method,
+    capacity: usize,
+    class: AdapterClass,
+) -> Result<Vec<KernelSource>> {
+    let Kernels { product, fused, few_simplices } = class.kernels();
+    let workgroup_bytes = wgpu::Limits::default().max_compute_workgroup_storage_size;
+    let allowed = Allowed { fused, storage_buffers: MOST_BUFFERS, workgroup_bytes };
+    let products = Products { full: product, halves: product };
+    let layout = Layout { parameters: recording.parameters.len(), capacity: capacity * method.lanes() };
+    let groups = allowed.kernels(recording, Some(products));
+    let shaders = stages::shaders(recording, &groups, layout, method, products, few_simplices)?;
+    Ok(shaders.iter().map(|shader| KernelSource { stem: shader.stem, wgsl: shader.source().text }).collect())
+}
+
+/// Returns the kernel of small fits for `problem.capacity` of them, with one grid for all or, if `own_grid`, one for
+/// each.
+pub fn small_fit_source(problem: &SmallProblem, own_grid: bool) -> KernelSource {
+    KernelSource { stem: "small", wgsl: small::source(problem, problem.capacity, own_grid, problem.tolerance).text }
+}

@@ -1,0 +1,92 @@
+//! Which adapters there are for popfit, and which one a text names.
+
+use crate::error::{Error, Result};
+
+/// Environment variable with the adapters that a process sees, as in `0,0000:81:00.0`; all of them where it is not set.
+const VARIABLE: &str = "POPFIT_VISIBLE_DEVICES";
+
+/// Name and place of an adapter, as its driver reports them.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Known {
+    pub name: String,
+    /// Empty where the driver tells none.
+    pub pci: String,
+}
+
+/// Returns the indices of the adapters that the environment lets this process see, in its order.
+pub(super) fn visible(all: &[Known]) -> Result<Vec<usize>> {
+    match std::env::var(VARIABLE) {
+        Ok(list) if !list.trim().is_empty() => selected(&list, all),
+        _ => Ok((0..all.len()).collect()),
+    }
+}
+
+/// Returns the indices of the adapters in a list of indices, places on the PCI bus and parts of names; each once.
+fn selected(list: &str, all: &[Known]) -> Result<Vec<usize>> {
+    let mut chosen = Vec::new();
+    for entry in list.split(',').map(str::trim) {
+        let found = match entry.parse::<usize>() {
+            Ok(index) => (index < all.len()).then_some(index),
+            Err(_) if is_pci(entry) => all.iter().position(|known| is_at(&known.pci, entry)),
+            Err(_) => all.iter().position(|known| is_named(known, entry)),
+        };
+        match found {
+            Some(index) if !chosen.contains(&index) => chosen.push(index),
+            Some(_) => {}
+            None => {
+                let there: Vec<String> = all.iter().map(|known| format!("{} ({})", known.name, known.pci)).collect();
+                let there = if there.is_empty() { "no adapter at all".into() } else { there.join(", ") };
+                return Err(Error::Usage(format!(
+                    "{VARIABLE} names \"{entry}\", which is no adapter: there is {there}"
+                )));
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+/// Returns whether a text has the form of a place on the PCI bus, with or without its domain.
+fn is_pci(text: &str) -> bool {
+    text.contains(':') && text.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.')
+}
+
+/// Returns whether a place on the PCI bus, as a driver reports it, is the one that a user names. The domain may be left
+/// out, and have as many zeros as NVIDIA's tools print.
+pub(super) fn is_at(pci: &str, named: &str) -> bool {
+    let parts = |place: &str| -> Option<Vec<u32>> {
+        let mut parts: Vec<u32> =
+            place.split([':', '.']).map(|part| u32::from_str_radix(part, 16).ok()).collect::<Option<_>>()?;
+        if parts.len() == 3 {
+            parts.insert(0, 0);
+        }
+        Some(parts)
+    };
+    !pci.is_empty() && parts(pci).is_some_and(|place| parts(named) == Some(place))
+}
+
+/// Returns whether a text is part of an adapter's name, in any case.
+pub(super) fn is_named(known: &Known, part: &str) -> bool {
+    known.name.to_lowercase().contains(&part.to_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_name_adapters_by_index_place_and_name() {
+        let known = |name: &str, pci: &str| Known { name: name.into(), pci: pci.into() };
+        let all = [known("NVIDIA H200", "0000:41:00.0"), known("NVIDIA H200", "0000:81:00.0"), known("llvmpipe", "")];
+        let of = |list: &str| selected(list, &all).unwrap();
+        assert_eq!(of("1"), [1]);
+        assert_eq!(of("2, 0,2"), [2, 0]);
+        assert_eq!(of("81:00.0"), [1]);
+        assert_eq!(of("00000000:41:00.0,LLVM"), [0, 2]);
+        assert_eq!(of("h200"), [0]);
+        for wrong in ["3", "0,", "0001:41:00.0", "41:00.1", "radeon", "-1"] {
+            let message = selected(wrong, &all).unwrap_err().to_string();
+            assert!(message.contains("NVIDIA H200 (0000:81:00.0)") && message.contains(VARIABLE), "{message}");
+        }
+        assert!(selected("0", &[]).unwrap_err().to_string().contains("no adapter at all"));
+    }
+}
