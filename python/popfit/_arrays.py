@@ -296,7 +296,10 @@ def _as_array(name: str, values: object) -> Array:
     """Return `values` as an array of numpy, without the Python objects that some libraries hold numbers in."""
     if type(values).__module__.partition(".")[0] in ("cupy", "cupyx") or getattr(values, "is_cuda", False):
         raise TypeError(f"{name}: an array on a GPU; copy it to the host first (cupy.asnumpy, tensor.cpu())")
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{name}: {error}; give rows of equal length", argument=name) from error
     if array.dtype.kind == "O":
         flat = array.ravel().tolist()
         if flat and all(isinstance(element, str | bytes) for element in flat):

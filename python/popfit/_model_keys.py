@@ -41,9 +41,13 @@ def labels_keys(labels: object, units: Mapping[str, str]) -> dict[str, Any]:
             keys[name] = plain_value(given, unit)
             continue
         plain = plain_value(given, unit)
+        bounds = number_pair(plain)
+        if bounds is not None:
+            keys[name] = {"bounds": bounds}
+            continue
         if not is_number(plain):
             raise InputError(
-                f"labels: {name}: {given!r}; give a number, or a dict with the keys of [labels.{name}]",
+                f"labels: {name}: {given!r}; give a number, a range, or a dict with the keys of [labels.{name}]",
                 argument="labels",
             )
         keys[name] = {"fixed": float(plain)}

@@ -155,6 +155,8 @@ class Network:
             raise InputError(f"norm_spec has the shape {flux.shape}; give (n, pixels)", argument="norm_spec")
         if errors.shape != flux.shape:
             raise InputError(f"spec_err has the shape {errors.shape}, norm_spec {flux.shape}", argument="spec_err")
+        if mask is not None and np.shape(mask) not in (flux.shape, flux.shape[1:]):
+            raise InputError(f"mask has the shape {np.shape(mask)}, norm_spec {flux.shape}", argument="mask")
         guessed = self._fit_from(flux, errors, mask, None, settings)
         p0 = np.zeros(len(self.names) + 1) if p0 is None else p0
         return lower_rows(guessed, self._fit_from(flux, errors, mask, self._starts(p0, len(flux)), settings))

@@ -159,6 +159,7 @@ def fit(
         notes += [*zip(kinds, answer["array_notes"], strict=True), *_unused_arrays(model, held)]
     _tell(notes)
     _raise_stopped(answer["stopped"], table)
+    _warn_of_results(table.summary)
     return table
 
 
@@ -216,8 +217,8 @@ def fit_files(
     Returns
     -------
     dict
-        ``spectra``, ``converged`` and ``seconds``; ``statuses``, their numbers by name; ``flags``, sentences on flags
-        that many rows carry; ``text``, the command's closing line.
+        ``spectra``, ``converged`` and ``seconds``; ``statuses``, their numbers by name; ``bad_inputs``, causes of rows
+        without a fit; ``flags``, sentences on flags that many rows carry; ``text``, the command's closing line.
 
     Raises
     ------
@@ -244,7 +245,10 @@ def fit_files(
         cpu_fallback=cpu_fallback,
     )
     model = _selected_model(model, settings["arms"])
-    paths = _paths(list(files) if isinstance(files, Iterator) else files)
+    files = list(files) if isinstance(files, Iterator) else files
+    if isinstance(files, Sequence) and not files:
+        raise InputError("files: an empty list; did a pattern match no file?", argument="files")
+    paths = _paths(files)
     if paths is None:
         raise TypeError("files: give a path or a sequence of paths; popfit.fit takes arrays")
     written = {
@@ -263,7 +267,17 @@ def fit_files(
             raise Interrupted(str(interrupt.__cause__ or "the run was interrupted")) from interrupt
     _tell(notes)
     _raise_stopped(stopped, None)
+    _warn_of_results(summary | {"causes": summary["bad_inputs"]})
     return summary
+
+
+def _warn_of_results(summary: Mapping[str, Any]) -> None:
+    """Warn of a run without a fit that converged, and of flags that many rows of a larger run carry."""
+    texts = list(summary["flags"]) if summary["spectra"] >= MANY_SPECTRA else []
+    if summary["spectra"] and not summary["converged"]:
+        texts.insert(0, "; ".join(["no fit converged", *summary["causes"][:1]]))
+    for text in texts:
+        warnings.warn(text, PopfitWarning, stacklevel=3)
 
 
 def _tell(notes: list[tuple[str, str]]) -> None:
@@ -317,6 +331,8 @@ _SETTINGS: dict[str, tuple[Any, ...]] = {
     "batch_size": (int, 1, 2**31 - 1),
     "cpu_fallback": (bool,),
 }
+#: Spectra of a run from which on its flags are a warning: of few, they are a matter of single rows.
+MANY_SPECTRA = 10
 #: Settings that None does not leave to the model or the device.
 _REQUIRED = ("device", "seed", "precision", "strict")
 

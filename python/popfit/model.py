@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from popfit import _popfit
 from popfit._arrays import without_unit
 from popfit._checks import check_integer, check_real_array, check_switch, is_number
-from popfit._errors import InputError
+from popfit._errors import InputError, PopfitWarning
 from popfit._model_keys import continuum_keys, json_text, labels_keys, mask_intervals, parameter_keys
 from popfit._torch import compare_with_module, sequence_of_layers
 from popfit.devices import get_threads
@@ -199,7 +200,7 @@ class Emulator:
         return self._emulator.wavelength
 
     def spectra(self, labels: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """Predict the spectra of labels.
+        """Predict the spectra of labels; those beyond the network's training range are extrapolated, with a warning.
 
         Parameters
         ----------
@@ -219,7 +220,13 @@ class Emulator:
         given = check_real_array("labels", "labels", labels).astype(np.float64)
         if given.ndim not in (1, 2):
             raise InputError(f"labels has the shape {given.shape}, not (n, {len(self.labels)})", argument="labels")
-        spectra = self._emulator.spectra(np.ascontiguousarray(np.atleast_2d(given)))
+        rows = np.ascontiguousarray(np.atleast_2d(given))
+        spectra = self._emulator.spectra(rows)
+        for (name, (low, high)), values in zip(self.labels.items(), rows.T, strict=True):
+            beyond = values[(values < low) | (values > high)]
+            if len(beyond):
+                text = f"labels: {name} = {beyond[0]:g} is beyond the network's training range, {low:g} to {high:g}"
+                warnings.warn(text, PopfitWarning, stacklevel=2)
         return spectra[0] if given.ndim == 1 else spectra
 
     def write(self, path: Path, *, overwrite: bool = False) -> None:
@@ -247,7 +254,8 @@ class Emulator:
     def __repr__(self) -> str:
         """Return labels and wavelengths."""
         grid = self.wavelength
-        return f"<popfit.Emulator: {', '.join(self.labels)} → {len(grid)} pixels, {grid[0]:.1f}–{grid[-1]:.1f} Å>"
+        pixels = f"{len(grid)} pixels, {grid[0]:.1f}–{grid[-1]:.1f} Å" if len(grid) else "no wavelengths"
+        return f"<popfit.Emulator: {', '.join(self.labels)} → {pixels}>"
 
 
 def _given_label(label: Mapping[str, Any]) -> tuple[str, str, tuple[float, float], tuple[float, float], bool]:
@@ -394,7 +402,7 @@ class SpectralModel:
         """
         if not isinstance(text, str):
             raise InputError(f"text: {type(text).__name__}; give the text of a model file", argument="text")
-        return cls._of(_model_of_text(text, folder, emulators or {}))
+        return cls._of(_model_of_text(text, folder, emulators or {}, has_lines=True))
 
     @classmethod
     def from_dict(cls, keys: Mapping[str, Any], folder: Path = ".") -> SpectralModel:
@@ -437,7 +445,7 @@ class SpectralModel:
                 arm = {**arm, "emulator": f"{name}.safetensors"}
             written.append(arm)
         text = _popfit.toml_of_json(json_text({**keys, "arm": written}))
-        return cls.from_toml(text, folder, emulators)
+        return cls._of(_model_of_text(text, folder, emulators))
 
     @property
     def text(self) -> str:
@@ -638,11 +646,16 @@ def _emulator_and_keys(name: object, arm: object) -> tuple[Emulator, dict[str, A
 
 
 def _model_of_text(
-    text: str, folder: Path, emulators: Mapping[str, Emulator], arms: Sequence[str] | None = None
+    text: str,
+    folder: Path,
+    emulators: Mapping[str, Emulator],
+    arms: Sequence[str] | None = None,
+    *,
+    has_lines: bool = False,
 ) -> _popfit.Model:
-    """Return the model of a text and networks."""
+    """Return the model of a text and networks; messages name lines if the text is the user's."""
     given = {name: emulator._emulator for name, emulator in emulators.items()}
-    return _popfit.Model.from_text(text, os.path.abspath(folder), given, arms)
+    return _popfit.Model.from_text(text, os.path.abspath(folder), given, arms, has_lines)
 
 
 def _model_of_text_as_public(text: str, emulators: dict[str, Emulator]) -> SpectralModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ Column: TypeAlias = tuple[str, str, str, Any]
 CONVERGED_CODES = (1, 2, 3, 4)
 #: Rows of the head that notebooks show.
 SHOWN_ROWS = 8
+#: Messages of rows without a fit that the summary has.
+SHOWN_CAUSES = 5
 #: Bars of the histograms that notebooks show.
 SPARKLINE_BARS = 24
 
@@ -131,13 +134,17 @@ class FitTable:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """Numbers of spectra and of fits that converged, statuses by name, the device, and sentences on flags."""
+        """Numbers of spectra and of fits that converged, statuses by name, the device, and sentences on flags.
+
+        ``causes`` are the first five messages of rows without a fit; tables that were read have none.
+        """
         statuses = Counter(self._columns["status_text"].tolist())
         return {
             "spectra": len(self),
             "converged": int(self.converged.sum()),
             "statuses": dict(statuses.most_common()),
             "flags": list(self._flags),
+            "causes": list(itertools.islice(filter(None, self.messages), SHOWN_CAUSES)),
             "device": self.metadata.get("device", ""),
             "seconds": self._seconds,
         }
@@ -274,7 +281,10 @@ class FitTable:
         ax : matplotlib axes or sequence of axes, optional
             Axes to draw on, one for each arm.
         """
-        import matplotlib.pyplot as plt
+        try:
+            import matplotlib.pyplot as plt
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(f'{error}: pip install matplotlib, or popfit with "[notebook]"') from error
 
         model = self._model if model is None else model
         if model is None:
@@ -351,7 +361,7 @@ class FitTable:
         lines = [
             f"<p><b>{len(self)}</b> spectra, <b>{summary['converged']}</b> converged{counts and f'; {counts}'}</p>"
         ]
-        lines += [f"<p>{escape(flag)}</p>" for flag in summary["flags"]]
+        lines += [f"<p>{escape(text)}</p>" for text in [*summary["causes"], *summary["flags"]]]
         names = self.parameters
         heads = "".join(f"<th>{escape(name)}<br><small>{escape(self._units[name])}</small></th>" for name in names)
         sparks = "".join(f"<td>{_sparkline(self._columns[name][self.converged])}</td>" for name in names)
@@ -367,9 +377,8 @@ class FitTable:
             for name in self.parameters
         )
         reduced = self._columns["chi2"][row] / max(self._columns["dof"][row], 1)
-        head = (
-            f"<td>{escape(str(self._columns['id'][row]))}</td><td>{escape(str(self._columns['status_text'][row]))}</td>"
-        )
+        status = "converged" if self.converged[row] else str(self._columns["status_text"][row])
+        head = f"<td>{escape(str(self._columns['id'][row]))}</td><td>{escape(status)}</td>"
         return f"<tr>{head}{values}<td>{reduced:.3f}</td></tr>"
 
 

@@ -27,6 +27,7 @@ fn selected(list: &str, all: &[Known]) -> Result<Vec<usize>> {
     for entry in list.split(',').map(str::trim) {
         let found = match entry.parse::<usize>() {
             Ok(index) => (index < all.len()).then_some(index),
+            Err(_) if entry.is_empty() => None,
             Err(_) if is_pci(entry) => all.iter().position(|known| is_at(&known.pci, entry)),
             Err(_) => all.iter().position(|known| is_named(known, entry)),
         };

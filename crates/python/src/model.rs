@@ -37,7 +37,7 @@ impl SharedModel {
     }
 
     /// Builds a model of text, whose networks are those given by the arms' names, or else files in `folder`. It has the
-    /// arms of these names, or all.
+    /// arms of these names, or all. Messages name lines of the text only if the user has written it.
     #[staticmethod]
     fn from_text(
         py: Python<'_>,
@@ -45,19 +45,25 @@ impl SharedModel {
         folder: PathBuf,
         emulators: HashMap<String, Py<SharedEmulator>>,
         arms: Option<Vec<String>>,
+        has_lines: bool,
     ) -> PyResult<SharedModel> {
         let emulators: HashMap<String, Arc<popfit::Emulator>> =
             emulators.iter().map(|(arm, emulator)| (arm.clone(), emulator.get().emulator.clone())).collect();
+        let path = folder.join("model.toml");
+        let place = path.display().to_string();
         run_or_raise(py, Watch::default(), move |_| {
-            let mut file = ModelFile::from_text(folder.join("model.toml"), text)?;
-            if let Some(arms) = arms {
-                file.keep_arms(&arms)?;
-            }
-            let model = file.build_with(|files| match emulators.get(files.arm) {
-                Some(emulator) => Ok(emulator.as_ref().clone()),
-                None => file.open_emulator(files),
-            })?;
-            Ok(SharedModel { file, model })
+            let build = || {
+                let mut file = ModelFile::from_text(path, text)?;
+                if let Some(arms) = arms {
+                    file.keep_arms(&arms)?;
+                }
+                let model = file.build_with(|files| match emulators.get(files.arm) {
+                    Some(emulator) => Ok(emulator.as_ref().clone()),
+                    None => file.open_emulator(files),
+                })?;
+                Ok(SharedModel { file, model })
+            };
+            build().map_err(|error| without_file(error, &place, has_lines))
         })
     }
 
@@ -229,6 +235,21 @@ impl SharedModel {
     /// Returns a fitter of the model on the CPU.
     fn fitter(&self) -> SpectralFitter {
         SpectralFitter::new(self.model.clone(), Device::cpu())
+    }
+}
+
+/// Returns an error of a model's text without the file that there is none of, and without lines unless they are the
+/// user's.
+fn without_file(error: Error, place: &str, has_lines: bool) -> Error {
+    let plain = |text: String| {
+        let text = text.replace(&format!("{place}, line "), "line ").replace(&format!("{place}: "), "");
+        let number = text.strip_prefix("line ").filter(|_| !has_lines);
+        number.and_then(|rest| rest.split_once(": ")).map_or(text.clone(), |(_, rest)| rest.to_owned())
+    };
+    match error {
+        Error::Model { setting, message } => Error::Model { setting, message: plain(message) },
+        Error::BadBounds { parameter, lower, upper } => Error::BadBounds { parameter: plain(parameter), lower, upper },
+        other => other,
     }
 }
 

@@ -76,6 +76,7 @@ class Job:
             If they do not fit each other.
         """
         config = complete_config(config)
+        fixed = (fixed,) if isinstance(fixed, str) else fixed
         given = [with_resolution(star, resolution) for star in stars]
         setups = list(dict.fromkeys(one.name for star in given for one in star))
         if not setups:
@@ -90,6 +91,9 @@ class Job:
         knowledge = _of_each(priors, len(given), "priors")
         for one in knowledge:
             warn_of_unknown("priors", one, labels)
+            for name, prior in one.items():
+                if np.shape(prior) != (2,):
+                    raise InputError(f"priors: {name}: {prior!r}; give (mean, sigma)", argument="priors")
         vsini: tuple[float, float] | float | None = (0.0, float(config["max_vsini"])) if rotates else None
         if rotates and "vsini" in fixed:
             vsini = _one_vsini(of_stars)

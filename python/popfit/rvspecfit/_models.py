@@ -97,6 +97,9 @@ def complete_config(config: Mapping[str, Any] | None) -> dict[str, Any]:
     """
     if config is None:
         raise RuntimeError("Config must be provided")
+    if not isinstance(config, Mapping):
+        text = f"config: {config!r}; give what popfit.rvspecfit.utils.read_config returns, or a dict"
+        raise InputError(text, argument="config")
     return {**get_default_config(), **config}
 
 
