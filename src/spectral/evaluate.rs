@@ -20,6 +20,8 @@ use crate::spectral::input::limits::Tables;
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
 use crate::spectral::inspect::ready_at;
 use crate::spectral::results::blank::{blank, strict};
+use crate::spectral::run::Run;
+use crate::spectral::run::workspace::Evaluation;
 use crate::threads;
 
 /// The objective of n spectra at one point each, from [`SpectralFitter::objective`]. P is the number of parameters.
@@ -80,7 +82,7 @@ impl SpectralFitter {
             let message = format!("{found} values, expected {n} spectra × {width} parameters");
             return Err(Error::mismatch("parameters", message).naming("parameters"));
         }
-        let input = Input::new(self, spectra)?;
+        let mut input = Input::new(self, spectra)?;
         // 1. Prepare each spectrum with the pixels that count at its point.
         let ready_of = |(place, physical): (usize, &[f64])| {
             if let Some(p) = physical.iter().position(|x| !x.is_finite()) {
@@ -130,7 +132,7 @@ impl SpectralFitter {
     /// A spectrum that cannot be fitted has a message, or is [`Error::BadSpectrum`] if the fitter is
     /// [strict](SpectralFitter::strict).
     pub fn guess(&self, spectra: &Spectra) -> Result<Vec<Guess>> {
-        let input = Input::new(self, spectra)?;
+        let mut input = Input::new(self, spectra)?;
         let Input { arms, grids, tables, .. } = &input;
         let (model, guess, count) = (&self.model, self.first_guess()?, self.starts);
         // 1. Find the starts.
@@ -185,7 +187,7 @@ impl SpectralFitter {
 
 /// Spectra matched to the arms of a fitter's model, with the samplings of their grids and the columns of their limits.
 struct Input<'s> {
-    fitter: &'s SpectralFitter,
+    run: Run<'s>,
     arms: Vec<Cow<'s, ArmSpectra<'s>>>,
     grids: Vec<Grids>,
     tables: Tables<'s>,
@@ -198,24 +200,26 @@ impl<'s> Input<'s> {
         let arms = matched(&fitter.model, spectra)?;
         let grids = run.grids(&arms, spectra)?;
         let tables = Tables::new(&fitter.model, spectra)?;
-        Ok(Input { fitter, arms, grids, tables })
+        Ok(Input { run, arms, grids, tables })
     }
 
     /// Evaluates prepared spectra at their starts, one each, on the fitter's first device, and returns their sums. The
     /// device is renewed or replaced as in a fit if it fails.
-    fn outcomes(&self, ready: &[ReadySpectrum], derivatives: bool) -> Result<Vec<Outcome>> {
-        let (mut device, mut attempts) = (self.fitter.device.inner.clone(), Attempts::default());
+    fn outcomes(&mut self, ready: &[ReadySpectrum], derivatives: bool) -> Result<Vec<Outcome>> {
+        let fitter = self.run.fitter;
+        let (mut device, mut attempts) = (fitter.device.inner.clone(), Attempts::default());
         loop {
             match self.outcomes_on(&*device, ready, derivatives) {
-                Err(failure) => device = attempts.next(&device, failure, self.fitter.may_use_cpu())?,
+                Err(failure) => device = attempts.next(&device, failure, fitter.may_use_cpu())?,
                 done => return done,
             }
         }
     }
 
     /// Evaluates prepared spectra at their starts on a device, in batches.
-    fn outcomes_on(&self, device: &dyn Device, ready: &[ReadySpectrum], derivatives: bool) -> Result<Vec<Outcome>> {
-        let SpectralFitter { model, shared, precision, max_memory, .. } = self.fitter;
+    fn outcomes_on(&mut self, device: &dyn Device, ready: &[ReadySpectrum], derivatives: bool) -> Result<Vec<Outcome>> {
+        let fitter = self.run.fitter;
+        let SpectralFitter { model, shared, precision, max_memory, .. } = fitter;
         let mut outcomes = Vec::with_capacity(ready.len());
         if ready.is_empty() {
             return Ok(outcomes);
@@ -224,9 +228,14 @@ impl<'s> Input<'s> {
         let objective = shared.objective(model, &shape, precision.of_results(), !derivatives);
         let recording = objective.recording();
         let room = device.capacity(recording, *max_memory)?;
-        let batch = self.fitter.batch_on(device).min(room).min(ready.len()).max(1);
+        let batch = fitter.batch_on(device).min(room).min(ready.len()).max(1);
         let method = Method::LevenbergMarquardt(LevenbergMarquardt::default().max_rounds(1));
-        let mut population = device.population(recording.clone(), &method, batch)?;
+        let earlier = self.run.evaluation().take();
+        let earlier = earlier.filter(|e| Arc::ptr_eq(&e.objective, &objective) && e.population.capacity() >= batch);
+        let mut population = match earlier {
+            Some(evaluation) => evaluation.population,
+            None => device.population(recording.clone(), &method, batch)?,
+        };
         for some in ready.chunks(batch) {
             let spectra = ReadySpectra { model, grids: &self.grids, spectra: some, guess: None };
             let batch: Batch = assemble(&objective, spectra, &spectra.starts());
@@ -237,6 +246,11 @@ impl<'s> Input<'s> {
                 population.advance(1).await?;
                 population.read(&members).await
             })?);
+        }
+        // a population that has failed is not kept, nor is one of a device that has replaced the fitter's
+        if std::ptr::addr_eq(device, &*fitter.device.inner) {
+            population.clear();
+            *self.run.evaluation() = Some(Evaluation { objective, population });
         }
         Ok(outcomes)
     }

@@ -4,6 +4,7 @@ mod groups;
 mod pieces;
 mod populations;
 mod repeat;
+pub mod workspace;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::device::retry::{Attempts, half};
 use crate::error::{Error, Result};
 use crate::first_guess::Start;
 use crate::flag::Flags;
-use crate::model::{Limits, Prepared, Sampling};
+use crate::model::{Limits, Prepared};
 use crate::recording::{Precision, Velocity};
 use crate::solver::Device;
 use crate::solver::profile::Meter;
@@ -26,27 +27,13 @@ use crate::spectral::results::blank::{blank, place_at_start, refuse, strict};
 use crate::spectral::results::row::FitRow;
 use crate::spectral::results::sound;
 use crate::spectral::search::poor::TOGETHER;
-use crate::spectral::search::solve::Passes;
 use crate::spectral::stream::stages::{Stage, Stages};
 use crate::spectral::stream::workers::Tally;
 use crate::spectral::{Solver, SpectralFitter};
 use groups::{Group, groups};
 use pieces::Piece;
 use repeat::{MOST_FITS, RepeatedFit};
-
-/// The inputs that determine a sampling in one arm.
-struct GridKey {
-    /// Å.
-    wavelength: Arc<[f64]>,
-    /// Diagonals of the resolution matrices of the spectra.
-    diagonals: usize,
-}
-
-/// A wavelength grid that spectra share, with its sampling of an arm's template.
-struct SharedGrid {
-    key: GridKey,
-    sampling: Arc<Sampling>,
-}
+use workspace::{Borrowed, Evaluation};
 
 /// A prepared spectrum with its starts.
 struct Started {
@@ -65,12 +52,10 @@ pub struct Run<'a> {
     memory: Option<u64>,
     /// Maximum number of starts in flight, which is reduced if the device runs out of memory.
     most: usize,
-    /// Populations of the last spectra.
-    resident: Option<Passes>,
+    /// Populations of the last spectra, and samplings of the last grids.
+    borrowed: Borrowed<'a>,
     /// The device has failed, and the CPU has replaced it.
     pub is_replaced: bool,
-    /// Shared grids of the last batches for each arm.
-    shared: Vec<Vec<SharedGrid>>,
     pub stages: Stages,
     meter: Option<Arc<Meter>>,
     tally: Option<&'a Tally<'a>>,
@@ -80,13 +65,6 @@ pub struct Run<'a> {
     usual_starts: usize,
     /// Number of spectra of this batch that were reported to the tally.
     reported: usize,
-}
-
-impl PartialEq for GridKey {
-    fn eq(&self, other: &GridKey) -> bool {
-        let is_same_array = || Arc::ptr_eq(&self.wavelength, &other.wavelength);
-        self.diagonals == other.diagonals && (is_same_array() || self.wavelength == other.wavelength)
-    }
 }
 
 impl<'a> Run<'a> {
@@ -104,14 +82,15 @@ impl<'a> Run<'a> {
             let message = "mixed precision is for Levenberg–Marquardt: Nelder–Mead sees every rounding";
             return Err(Error::invalid("precision", message));
         }
+        let mut borrowed = fitter.shared.idle.borrow(&device);
+        borrowed.workspace.grids.resize_with(fitter.model.arms.len(), Vec::new);
         Ok(Run {
             fitter,
             device,
             memory,
             most: usize::MAX,
-            resident: None,
+            borrowed,
             is_replaced: false,
-            shared: fitter.model.arms.iter().map(|_| Vec::new()).collect(),
             stages: Stages::default(),
             meter: None,
             tally: None,
@@ -137,8 +116,14 @@ impl<'a> Run<'a> {
     }
 
     /// Makes the run record the times of its stages since `begin` and of its populations, if there is a meter.
-    pub fn measured_by(self, meter: Option<Arc<Meter>>, begin: Instant) -> Run<'a> {
+    pub fn measured_by(mut self, meter: Option<Arc<Meter>>, begin: Instant) -> Run<'a> {
+        self.borrowed.returns &= meter.is_none();
         Run { stages: Stages::since(meter.as_ref().map(|_| begin)), meter, ..self }
+    }
+
+    /// Returns the population that evaluates the objective at given points, if there is one.
+    pub fn evaluation(&mut self) -> &mut Option<Evaluation> {
+        &mut self.borrowed.workspace.evaluation
     }
 
     /// Returns whether the tally that watches the run, if any, is cancelled.
@@ -176,8 +161,8 @@ impl<'a> Run<'a> {
     /// Halves the starts in flight after a device ran out of memory at work. Returns whether a batch of `spectra`
     /// spectra can be fitted again.
     fn halve_capacity(&mut self, failure: &Error, spectra: usize) -> bool {
-        let resident = self.resident.take_if(|_| matches!(failure, Error::OutOfMemory { .. }));
-        let half = resident.and_then(|r| half(r.capacity, spectra, self.fitter.most_starts()));
+        let passes = self.borrowed.workspace.passes.take_if(|_| matches!(failure, Error::OutOfMemory { .. }));
+        let half = passes.and_then(|r| half(r.capacity, spectra, self.fitter.most_starts()));
         // A device that has failed refuses all work until it is renewed.
         let half = half.filter(|_| matches!(self.device.renew(failure), Ok(true)));
         if let (Some(half), Some(tally)) = (half, self.tally) {
@@ -190,14 +175,14 @@ impl<'a> Run<'a> {
     /// Replaces a failed device by itself, renewed, or by the CPU, so that the batch can be fitted again; else returns
     /// the failure.
     fn renew_device(&mut self, attempts: &mut Attempts, failure: Error) -> Result<()> {
-        self.resident = None;
+        self.borrowed.workspace.passes = None;
         let message = failure.to_string();
         let next = attempts.next(&self.device, failure, self.fitter.may_use_cpu())?;
         if let Some(tally) = self.tally {
             tally.failed(format!("{message}; fitted again on {}", next.name()));
         }
         if !Arc::ptr_eq(&next, &self.device) {
-            (self.is_replaced, self.meter) = (true, None);
+            (self.is_replaced, self.meter, self.borrowed.returns) = (true, None, false);
         }
         self.device = next;
         Ok(())
@@ -291,8 +276,8 @@ impl<'a> Run<'a> {
             return Ok(Vec::new());
         }
         let (fitter, grids) = (self.fitter, &*grids);
-        self.time(Stage::Fit, |run| run.make_resident(&layout))?;
-        let capacity = self.resident.as_ref().map_or(1, |r| r.capacity);
+        self.time(Stage::Fit, |run| run.make_passes(&layout))?;
+        let capacity = self.borrowed.workspace.passes.as_ref().map_or(1, |passes| passes.capacity);
         let together = |one: &ReadySpectrum| one.starts.len().max(if one.may_add_starts { TOGETHER } else { 1 });
         let most = ready.iter().map(together).max().unwrap_or(1);
         if capacity < most {

@@ -31,3 +31,4 @@ mod stages;
 mod synb;
 mod synb_rotation;
 mod units;
+mod workspaces;

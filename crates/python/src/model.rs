@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use numpy::PyReadonlyArray2;
 use popfit::{ArmFit, Control, Device, Error, ModelFile, Objectives, Spectra, SpectralFitter, SpectralModel};
@@ -22,6 +22,8 @@ use crate::wait::{Watch, run_or_raise};
 pub struct SharedModel {
     pub file: ModelFile,
     pub model: SpectralModel,
+    /// Fitter on the CPU, which keeps its populations from call to call.
+    fitter: OnceLock<SpectralFitter>,
 }
 
 #[pymethods]
@@ -32,7 +34,7 @@ impl SharedModel {
         run_or_raise(py, Watch::default(), move |_| {
             let file = ModelFile::open(path)?;
             let model = file.build()?;
-            Ok(SharedModel { file, model })
+            Ok(SharedModel { file, model, fitter: OnceLock::new() })
         })
     }
 
@@ -61,7 +63,7 @@ impl SharedModel {
                     Some(emulator) => Ok(emulator.as_ref().clone()),
                     None => file.open_emulator(files),
                 })?;
-                Ok(SharedModel { file, model })
+                Ok(SharedModel { file, model, fitter: OnceLock::new() })
             };
             build().map_err(|error| without_file(error, &place, has_lines))
         })
@@ -199,7 +201,7 @@ impl SharedModel {
     ) -> PyResult<Bound<'py, PyList>> {
         let source = Source::hold(&source)?;
         let (lent, _) = source.lend(py, self.model.widening())?;
-        let (fitter, spectra) = (self.fitter().seed(seed), lent.get());
+        let (fitter, spectra) = (self.fitter().clone().seed(seed), lent.get());
         let mut guesses = Vec::new();
         run_or_raise(py, Watch::of_threads(threads), |control| {
             for_blocks(spectra, control, |_, block| {
@@ -233,8 +235,8 @@ pub fn toml_of_json(py: Python<'_>, json: &str) -> PyResult<String> {
 
 impl SharedModel {
     /// Returns a fitter of the model on the CPU.
-    fn fitter(&self) -> SpectralFitter {
-        SpectralFitter::new(self.model.clone(), Device::cpu())
+    fn fitter(&self) -> &SpectralFitter {
+        self.fitter.get_or_init(|| SpectralFitter::new(self.model.clone(), Device::cpu()))
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
 
-use super::{GridKey, Grids, Run, SharedGrid, Started};
+use super::workspace::{GridKey, SharedGrid};
+use super::{Grids, Run, Started};
 use crate::error::Result;
 use crate::first_guess::FirstGuess;
 use crate::flag::Flags;
@@ -60,13 +61,13 @@ impl Run<'_> {
         let mut all: Vec<Vec<Grids>> = files.iter().map(|_| Vec::new()).collect();
         for a in 0..model.arms.len() {
             let data: Vec<&ArmSpectra> = arms.iter().map(|arms| &*arms[a]).collect();
-            let known = std::mem::take(&mut self.shared[a]);
+            let known = std::mem::take(&mut self.borrowed.workspace.grids[a]);
             let mut shared = threads::in_pool(|| with_samplings(known, model, a, &data, files))?;
             for (data, all) in data.iter().zip(&mut all) {
                 all.push(threads::in_pool(|| samplings_of(model, &model.arms[a], data, &shared)));
             }
             // the latest samplings are at the end
-            self.shared[a] = shared.split_off(shared.len().saturating_sub(KEPT));
+            self.borrowed.workspace.grids[a] = shared.split_off(shared.len().saturating_sub(KEPT));
         }
         Ok(all)
     }

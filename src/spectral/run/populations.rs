@@ -11,11 +11,8 @@ use crate::spectral::search::posterior::Scan;
 use crate::spectral::search::solve::Passes;
 
 impl Run<'_> {
-    /// Makes the device's populations for spectra of this layout, unless those that the run has are for it.
-    pub(super) fn make_resident(&mut self, layout: &[ArmLayout]) -> Result<()> {
-        if self.resident.as_ref().is_some_and(|r| r.layout == layout) {
-            return Ok(());
-        }
+    /// Makes the device's populations for spectra of this layout, unless those of the workspace are for it.
+    pub(super) fn make_passes(&mut self, layout: &[ArmLayout]) -> Result<()> {
         let SpectralFitter { model, shared, solver, precision, velocity_scan, .. } = self.fitter;
         // 1. A GPU's memory, or a limited one, is not divided for the few points of the checks for folds.
         let is_scarce = self.device.runs_wgsl() || self.memory.is_some();
@@ -25,17 +22,24 @@ impl Run<'_> {
         let enough = if self.memory.is_some() { usize::MAX } else { self.device.enough() };
         let starts = self.usual_starts * self.fitter.batch_on(&*self.device);
         let max_starts = starts.max(self.fitter.most_starts()).min(self.most).min(enough);
-        // 3. The memory of the last populations is freed first.
-        self.resident = None;
         let (solver, precision) = (*solver, *precision);
         let share = || Some(self.device.memory()? / self.sharing.max(2) as u64);
         let memory = self.memory.or_else(share);
         let settings = PassSettings { solver, precision, has_evaluation, memory, max_starts };
+        let workspace = &mut self.borrowed.workspace;
+        if let Some(passes) = &mut workspace.passes
+            && passes.is_for(layout, settings)
+        {
+            self.meter.iter().for_each(|meter| passes.measure(meter));
+            return Ok(());
+        }
+        // 3. The memory of the last populations is freed first.
+        workspace.passes = None;
         let mut passes = Passes::new(model, shared, layout, &*self.device, settings)?;
         if let Some(meter) = &self.meter {
             passes.measure(meter);
         }
-        self.resident = Some(passes);
+        workspace.passes = Some(passes);
         Ok(())
     }
 
@@ -50,11 +54,11 @@ impl Run<'_> {
         ready: &[ReadySpectrum],
         finished: usize,
     ) -> Result<Vec<Vec<Outcome>>> {
-        let Some(resident) = self.resident.as_mut() else { return Ok(Vec::new()) };
+        let Some(passes) = self.borrowed.workspace.passes.as_mut() else { return Ok(Vec::new()) };
         let guess = self.fitter.shared.library();
         let spectra = ReadySpectra { model: &self.fitter.model, grids, spectra: ready, guess };
         let Some(tally) = self.tally else {
-            return resident.solve(spectra, Monitor { cancel: &NEVER, progress: &mut |_| {} });
+            return passes.solve(spectra, Monitor { cancel: &NEVER, progress: &mut |_| {} });
         };
         let (reported, count) = (&mut self.reported, ready.len());
         // The tally calls the progress function after every submission, even without a new spectrum.
@@ -63,14 +67,14 @@ impl Run<'_> {
             tally.add(now.saturating_sub(*reported) as u64);
             *reported = now.max(*reported);
         };
-        resident.solve(spectra, Monitor { cancel: tally.cancel(), progress: &mut report })
+        passes.solve(spectra, Monitor { cancel: tally.cancel(), progress: &mut report })
     }
 
     /// Scans the objective around the velocities of fitted spectra and writes the posteriors into their rows. If the
     /// run is cancelled, those that are not scanned become interrupted.
     pub(super) fn scan(&mut self, grids: &[Grids], ready: &[ReadySpectrum], rows: &mut [FitRow]) -> Result<()> {
         let (fitter, tally) = (self.fitter, self.tally);
-        let Some(passes) = self.resident.as_mut() else { return Ok(()) };
+        let Some(passes) = self.borrowed.workspace.passes.as_mut() else { return Ok(()) };
         // The progress function is called without a new spectrum.
         let mut report = |_| tally.into_iter().for_each(|tally| tally.add(0));
         let monitor = Monitor { cancel: tally.map_or(&NEVER, Tally::cancel), progress: &mut report };

@@ -16,7 +16,7 @@ use crate::spectral::search::waiting::{MemberCount, PassOutcomes, Waiting};
 const POLISH: f64 = 0.1;
 
 /// Settings of the passes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub struct PassSettings {
     pub solver: Solver,
     pub precision: Precision,

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::first_guess::FirstGuess;
 use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
 use crate::recording::Precision;
+use crate::spectral::run::workspace::Idle;
 use crate::threads;
 
 /// Shared data of one model.
@@ -15,6 +16,8 @@ use crate::threads;
 pub struct Shared {
     /// The model's, from the first run that needs it.
     guess: OnceLock<Arc<FirstGuess>>,
+    /// Populations and samplings that no run uses.
+    pub idle: Idle,
     /// Objectives that populations use.
     objectives: Mutex<Vec<(Key, Weak<SpectralObjective>)>>,
 }

@@ -32,7 +32,8 @@ const BEFORE_FOLDS: f64 = 0.95;
 
 /// The passes of a solver for spectra of one shape.
 pub struct Passes {
-    pub layout: Vec<ArmLayout>,
+    layout: Vec<ArmLayout>,
+    settings: PassSettings,
     /// Maximum number of starts in flight.
     pub capacity: usize,
     solver: Solver,
@@ -111,7 +112,13 @@ impl Passes {
             dof: linearise.objective.recording().dof,
             noise: objective_noise(device.runs_wgsl(), precision),
         };
-        Ok(Passes { layout: layout.to_vec(), capacity, solver, linearise, rough, simplex, evaluate, search })
+        let layout = layout.to_vec();
+        Ok(Passes { layout, settings, capacity, solver, linearise, rough, simplex, evaluate, search })
+    }
+
+    /// Returns whether the populations are for spectra of this layout, and were made with these settings.
+    pub fn is_for(&self, layout: &[ArmLayout], settings: PassSettings) -> bool {
+        self.layout == layout && self.settings == settings
     }
 
     /// Makes all populations add their times to a meter.
