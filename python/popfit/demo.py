@@ -75,7 +75,9 @@ def demo(folder: Path | None = None) -> FitTable:
         print(f"  table = popfit.fit({model!r}, {spectra!r})")
         print(f"  network = popfit.Emulator.open({network!r})")
     else:
-        print("\nnext, fit the same spectra by yourself, or have them, the model and a page about the fits in a folder:")
+        print(
+            "\nnext, fit the same spectra by yourself, or have them, the model and a page about the fits in a folder:"
+        )
         print("  model, spectra = popfit.demo_data()")
         print("  table = popfit.fit(model, spectra)")
         print('  popfit.demo("popfit-demo")')

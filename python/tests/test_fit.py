@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pathlib
 from typing import Any
 
 import numpy as np
@@ -168,3 +169,21 @@ def test_notes_are_records_of_the_logger(
     with caplog.at_level(logging.INFO, logger="popfit"):
         popfit.fit(demo_model, demo_arrays | {"medium": "air"}, device="cpu")
     assert any("air" in record.message for record in caplog.records)
+
+
+def test_runs_that_fail_are_told(demo_model: popfit.SpectralModel, demo_arrays: dict[str, Any]) -> None:
+    broken = demo_arrays | {"flux": demo_arrays["flux"].copy()}
+    broken["flux"][:, 100] = np.nan
+    broken["mask"] = np.zeros(broken["flux"].shape, dtype=bool)
+    with pytest.warns(popfit.PopfitWarning, match=r"no fit converged; .*pixel 100: flux is NaN"):
+        table = popfit.fit(demo_model, broken, device="cpu")
+    assert len(table.summary["causes"]) == 5 and "flux is NaN" in table._repr_html_()
+    wrong = demo_arrays | {"ivar": 1.0 / np.sqrt(np.maximum(demo_arrays["ivar"], 1e-6))}
+    with pytest.warns(popfit.PopfitWarning, match="χ²"):
+        popfit.fit(demo_model, wrong, device="cpu")
+
+
+def test_no_files_are_refused(demo_model: popfit.SpectralModel, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(popfit.InputError, match="did a pattern match no file") as caught:
+        popfit.fit_files(demo_model, [], tmp_path / "t.parquet")
+    assert caught.value.argument == "files"

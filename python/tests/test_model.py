@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pathlib
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -466,3 +467,40 @@ def test_versions_and_demo_are_printed(capsys: pytest.CaptureFixture[str]) -> No
     table = popfit.demo()
     text = capsys.readouterr().out
     assert len(table) == 64 and "pull" in text and "64 spectra: 64 converged" in text
+
+
+def test_messages_name_no_file_that_is_not_there(demo_model: popfit.SpectralModel) -> None:
+    network = popfit.Emulator.open(NETWORK)
+    with pytest.raises(popfit.InputError, match=r"^`velocity.range`: 500 to -500 is not an interval"):
+        popfit.SpectralModel({"b": network}, velocity=(500, -500))
+    with pytest.raises(popfit.InputError, match=r"^model: `continuum.kind` must be"):
+        popfit.SpectralModel({"b": network}, continuum="spline")
+    with pytest.raises(popfit.InputError, match=r"^model: no emulator has a label `Teff`"):
+        popfit.SpectralModel({"b": network}, labels={"Teff": 5000})
+    # lines of the user's own text are named
+    text = demo_model.text.replace("[velocity]", "[velocty]")
+    with pytest.raises(popfit.InputError, match=r"^model: line \d+: unknown key `velocty`"):
+        popfit.SpectralModel.from_toml(text, emulators={"b": network})
+
+
+def test_ranges_of_labels_are_pairs() -> None:
+    network = popfit.Emulator.open(NETWORK)
+    model = popfit.SpectralModel({"b": network}, labels={"teff": (4000, 5000), "logg": np.array([1.0, 4.0])})
+    assert model.bounds["teff"] == (4000.0, 5000.0) and model.bounds["logg"] == (1.0, 4.0)
+
+
+def test_labels_beyond_the_training_range_are_told() -> None:
+    network = popfit.Emulator.open(NETWORK)
+    inside = [(low + high) / 2 for low, high in network.labels.values()]
+    network.spectra(inside)
+    with pytest.warns(popfit.PopfitWarning, match=r"labels: teff = 3.7 is beyond the network's training range"):
+        network.spectra([3.7, *inside[1:]])
+
+
+def test_a_network_without_wavelengths_is_shown(tmp_path: pathlib.Path) -> None:
+    # The Payne's files have none
+    sizes = [(3, 2), (3, 3), (20, 3)]
+    arrays = {f"w_array_{k}": np.ones(size) for k, size in enumerate(sizes)}
+    arrays |= {f"b_array_{k}": np.zeros(size[0]) for k, size in enumerate(sizes)}
+    np.savez(tmp_path / "payne.npz", **arrays, x_min=np.zeros(2), x_max=np.ones(2))  # type: ignore[arg-type,unused-ignore]
+    assert "no wavelengths" in repr(popfit.Emulator.open(tmp_path / "payne.npz"))

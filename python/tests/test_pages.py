@@ -9,6 +9,8 @@ import shutil
 import pytest
 from conftest import ROOT, required
 
+import popfit
+
 PAGES = ROOT / "docs" / "src" / "python"
 #: Files that a page's reader has in the folder.
 FILES = {"desi.md": sorted((ROOT / "tests" / "data" / "desi").glob("*"))}
@@ -28,5 +30,9 @@ def test_pages_run(page: str, tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
     for block in blocks:
         exec(compile(block, page, "exec"), names)
     matplotlib.pyplot.close("all")
+    if page == "desi.md":
+        table, good = names["table"], names["good"]
+        assert isinstance(table, popfit.FitTable) and isinstance(good, popfit.FitTable)
+        assert table.summary["flags"] == [] and len(good) >= 23
     wanted = re.findall(r'savefig\("(.*?)"\)', "".join(blocks))
     assert all((tmp_path / name).stat().st_size > 10_000 for name in wanted)

@@ -424,3 +424,14 @@ def test_imported_libraries_are_kept_by_their_content(
 def test_the_book_has_the_table_of_differences() -> None:
     page = (ROOT / "docs" / "src" / "python" / "from-rvspecfit.md").read_text(encoding="utf-8")
     assert markdown_table("rvspecfit 0.9.0", DIFFERENCES) in page
+
+
+def test_what_users_type(fixed: Any, config: utils.frozendict) -> None:
+    stars, reference = fixed
+    start = start_of(reference, 0)
+    held = vel_fit.process(stars[0], start, fixParam="feh", options=NPOLY, config=config)
+    assert held["param_err"]["feh"] == 0.0
+    with pytest.raises(popfit.InputError, match="priors: teff: 5000; give"):
+        vel_fit.process(stars[0], start, options=NPOLY, config=config, priors={"teff": 5000})  # type: ignore[dict-item]
+    with pytest.raises(popfit.InputError, match=r"config: 'config\.yaml'; give what"):
+        vel_fit.process(stars[0], start, options=NPOLY, config="config.yaml")  # type: ignore[arg-type]

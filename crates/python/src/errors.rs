@@ -22,6 +22,7 @@ pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
             of_class(py, class, message, |details| details.set_item("path", text(path)))
         }
         Error::OutputExists { path } => {
+            let message = format!("{}: this file exists already; give overwrite=True, or another name", path.display());
             of_class(py, "ExistingFileError", message, |details| details.set_item("path", text(path)))
         }
         Error::Format { path, .. } | Error::TooLarge { path, .. } => {
