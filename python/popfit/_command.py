@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from popfit import _popfit
+from popfit.devices import name_missing_driver
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,6 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     >>> popfit.main(["schema", "--output", "/nonexistent/schema.json"])
     2
     """
+    name_missing_driver()
     return _popfit.run_command(["popfit", *(sys.argv[1:] if argv is None else argv)], False)
 
 

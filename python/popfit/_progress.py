@@ -19,6 +19,15 @@ BAR_WIDTH = 40
 REDRAW_SECONDS = 0.2
 
 
+def check_progress(progress: object) -> None:
+    """Raise `InputError` if `progress` is neither a truth value nor a function."""
+    if not (callable(progress) or isinstance(progress, bool)):
+        raise InputError(
+            f"progress: {progress!r}; give True, False or a function of the numbers of finished and of all fits",
+            argument="progress",
+        )
+
+
 @contextlib.contextmanager
 def progress_function(progress: bool | Progress, unit: str) -> Iterator[Progress | None]:
     """Yield the function that a run calls: the user's, that of a bar for True, or None for False.
@@ -30,13 +39,9 @@ def progress_function(progress: bool | Progress, unit: str) -> Iterator[Progress
     InputError
         If `progress` is neither a truth value nor a function.
     """
+    check_progress(progress)
     if callable(progress):
         yield progress
-    elif not isinstance(progress, bool):
-        raise InputError(
-            f"progress: {progress!r}; give True, False or a function of the numbers of finished and of all fits",
-            argument="progress",
-        )
     elif not progress:
         yield None
     else:

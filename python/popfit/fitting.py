@@ -7,13 +7,13 @@ import os
 import time
 import tomllib
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from popfit import _popfit
 from popfit._checks import check_choice, check_integer, check_switch, close_name, is_number, timeout_seconds
 from popfit._errors import InputError, Interrupted, PopfitWarning
-from popfit._progress import Progress, progress_function
+from popfit._progress import Progress, check_progress, progress_function
 from popfit.devices import Device, name_missing_driver, thread_count
 from popfit.model import DEFAULT_SEED, MAX_SEED, SpectralModel, as_model
 from popfit.spectra import Path, Spectra, as_spectra
@@ -129,6 +129,7 @@ def fit(
         max_memory=max_memory,
         batch_size=batch_size,
         cpu_fallback=cpu_fallback,
+        limits=(timeout, threads, progress),
     )
     model = _selected_model(model, settings["arms"])
     source: Any
@@ -243,6 +244,7 @@ def fit_files(
         max_memory=max_memory,
         batch_size=batch_size,
         cpu_fallback=cpu_fallback,
+        limits=(timeout, threads, progress),
     )
     model = _selected_model(model, settings["arms"])
     files = list(files) if isinstance(files, Iterator) else files
@@ -337,8 +339,13 @@ MANY_SPECTRA = 10
 _REQUIRED = ("device", "seed", "precision", "strict")
 
 
-def _settings(*, select: Mapping[str, Any] | None, **settings: Any) -> dict[str, Any]:
-    """Return the settings of a run for Rust, as Python's own types.
+def _settings(
+    *,
+    select: Mapping[str, Any] | None,
+    limits: tuple[float | None, int | None, object] = (None, None, False),
+    **settings: Any,
+) -> dict[str, Any]:
+    """Return the settings of a run for Rust, as Python's own types; timeout, threads and progress are checked alone.
 
     Raises
     ------
@@ -352,10 +359,18 @@ def _settings(*, select: Mapping[str, Any] | None, **settings: Any) -> dict[str,
             checked[name] = None if value is None and name not in _REQUIRED else _setting(name, value)
         except InputError as fault:
             faults.append(fault)
-    try:
-        checked.update(_selection({} if select is None else select))
-    except InputError as fault:
-        faults.append(fault)
+    timeout, threads, progress = limits
+    checks: list[Callable[[], object]] = [
+        lambda: checked.update(_selection({} if select is None else select)),
+        lambda: timeout_seconds(timeout),
+        lambda: thread_count(threads),
+        lambda: check_progress(progress),
+    ]
+    for check in checks:
+        try:
+            check()
+        except InputError as fault:
+            faults.append(fault)
     if len(faults) == 1:
         raise faults[0]
     if faults:

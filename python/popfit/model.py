@@ -558,6 +558,8 @@ class SpectralModel:
 
     def _parameter_rows(self, spectra: Spectra, parameters: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Return parameters as (n, P)."""
+        if hasattr(parameters, "parameters") and hasattr(parameters, "covariance"):
+            raise InputError("parameters: a table; model.fitted(spectra, table) takes one", argument="parameters")
         given = check_real_array("parameters", "parameters", parameters)
         rows = np.ascontiguousarray(np.atleast_2d(given), dtype=np.float64)
         wanted = (len(spectra), len(self.parameters))

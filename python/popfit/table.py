@@ -175,6 +175,8 @@ class FitTable:
         if isinstance(key, str):
             return self._column(key)
         if isinstance(key, int | np.integer):
+            if not -len(self) <= key < len(self):
+                raise IndexError(f"row {key} of a table of {len(self)}")
             row = range(len(self))[int(key)]
             return {name: values[row] for name, values in self._columns.items()}
         if isinstance(key, list) and any(isinstance(one, str) for one in key):

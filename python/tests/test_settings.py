@@ -255,3 +255,16 @@ def test_the_seed_of_guesses_is_that_of_fits() -> None:
     guess = inspect.signature(popfit.SpectralModel.guess).parameters["seed"].default
     assert guess == DEFAULTS["seed"] == popfit.model.DEFAULT_SEED
     assert "seed: int = 3" not in (ROOT / "python" / "popfit" / "model.py").read_text()
+
+
+def test_limits_of_a_run_are_faults_among_the_others(demo_model: popfit.SpectralModel) -> None:
+    with pytest.raises(popfit.InputError, match="4 settings are invalid") as caught:
+        popfit.fit(
+            demo_model,
+            popfit.demo_data()[1],
+            starts=0,
+            threads=-1,
+            timeout=-3,
+            progress="x",  # type: ignore[arg-type]
+        )
+    assert [fault.partition(":")[0] for fault in caught.value.faults] == ["starts", "timeout", "threads", "progress"]
