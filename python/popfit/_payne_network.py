@@ -186,7 +186,8 @@ class Network:
             None if mask is None else np.ascontiguousarray(np.broadcast_to(np.asarray(mask, dtype=bool), flux.shape))
         )
         spectra = Spectra.from_arrays(self.wavelength, flux, sigma=errors, mask=hidden, columns=columns)
-        return fitting.fit(self.model, spectra, **settings)
+        with fitting.without_result_warnings():
+            return fitting.fit(self.model, spectra, **settings)
 
     def fit_one(
         self, flux: npt.NDArray[Any], errors: npt.NDArray[Any], mask: npt.ArrayLike | None, p0: npt.ArrayLike | None

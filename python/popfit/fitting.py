@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import logging
 import os
 import time
@@ -276,10 +278,21 @@ def fit_files(
 def _warn_of_results(summary: Mapping[str, Any]) -> None:
     """Warn of a run without a fit that converged, and of flags that many rows of a larger run carry."""
     texts = list(summary["flags"]) if summary["spectra"] >= MANY_SPECTRA else []
-    if summary["spectra"] and not summary["converged"]:
+    is_whole = "interrupted" not in summary["statuses"]
+    if summary["spectra"] and not summary["converged"] and is_whole:
         texts.insert(0, "; ".join(["no fit converged", *summary["causes"][:1]]))
-    for text in texts:
-        warnings.warn(text, PopfitWarning, stacklevel=3)
+    if texts and _warns_of_results.get():
+        warnings.warn("\n".join(texts), PopfitWarning, stacklevel=3)
+
+
+@contextlib.contextmanager
+def without_result_warnings() -> Iterator[None]:
+    """Let runs end without a warning of their results: a drop-in has what it replaces says."""
+    before = _warns_of_results.set(False)
+    try:
+        yield
+    finally:
+        _warns_of_results.reset(before)
 
 
 def _tell(notes: list[tuple[str, str]]) -> None:
@@ -333,6 +346,8 @@ _SETTINGS: dict[str, tuple[Any, ...]] = {
     "batch_size": (int, 1, 2**31 - 1),
     "cpu_fallback": (bool,),
 }
+#: Whether runs of this thread or task warn of their results.
+_warns_of_results: contextvars.ContextVar[bool] = contextvars.ContextVar("_warns_of_results", default=True)
 #: Spectra of a run from which on its flags are a warning: of few, they are a matter of single rows.
 MANY_SPECTRA = 10
 #: Settings that None does not leave to the model or the device.

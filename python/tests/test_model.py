@@ -6,6 +6,7 @@ import itertools
 import os
 import pathlib
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -193,7 +194,6 @@ class Failing(Module):
 def torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put a module in the place of PyTorch, with which modules are evaluated."""
     import contextlib
-    import sys
     import types
 
     module: Any = types.ModuleType("torch")
@@ -421,8 +421,8 @@ def test_guesses_are_near_the_fit(demo_model: popfit.SpectralModel, demo_arrays:
 
 
 def test_a_driver_without_a_manifest_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from popfit import devices
-
+    # popfit.devices is a function
+    devices = sys.modules["popfit.devices"]
     monkeypatch.setattr(devices._popfit, "driver_to_add", lambda: "/cache/nvidia_icd.json")
     for earlier, all_of_them in [(None, "/cache/nvidia_icd.json"), ("/own.json", "/own.json:/cache/nvidia_icd.json")]:
         monkeypatch.delenv("VK_ADD_DRIVER_FILES", raising=False)
@@ -442,7 +442,6 @@ def test_devices_say_why_a_gpu_is_missing() -> None:
     text = "import popfit; found = popfit.devices(); print([d.selector for d in found], found.notes)"
     import os
     import subprocess
-    import sys
 
     nowhere = {"VK_DRIVER_FILES": "/nonexistent.json", "VK_ICD_FILENAMES": "/nonexistent.json"}
     process = subprocess.run(

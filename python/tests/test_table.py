@@ -132,7 +132,8 @@ def test_the_summary_counts_statuses_and_says_what_flags_mean(
 ) -> None:
     wrong = demo_arrays | {"ivar": 1.0 / np.sqrt(demo_arrays["ivar"])}
     wrong["ivar"][~np.isfinite(wrong["ivar"])] = 0.0
-    summary = popfit.fit(demo_model, wrong, device="cpu").summary
+    with pytest.warns(popfit.PopfitWarning, match="Is `ivar` really 1/σ²"):
+        summary = popfit.fit(demo_model, wrong, device="cpu").summary
     assert summary["spectra"] == 64
     assert any("ivar" in sentence for sentence in summary["flags"])
 

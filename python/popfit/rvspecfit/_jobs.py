@@ -169,7 +169,7 @@ class Job:
                 columns={name: column[rows] for name, column in columns.items()},
                 ids=ids[rows],
             )
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), fitting.without_result_warnings():
                 # stars of one group may all lack an arm, as they may in rvspecfit
                 warnings.filterwarnings("ignore", "spectra: no arrays for arm", PopfitWarning)
                 tables.append(fitting.fit(self.model, spectra, **settings))
