@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use popfit::spectra::{SpectraReader, open_reader};
 use popfit::{
-    Control, Device, FitRow, Journal, Metadata, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter, Status,
-    TableWriter, WriteOptions,
+    Control, Device, FitRow, Journal, Metadata, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter,
+    SpectralModel, Status, TableWriter, WriteOptions,
 };
 use tempfile::TempDir;
 
@@ -26,7 +26,7 @@ pub const FORMATS: [&[&str]; 4] = [&["out.parquet"], &["out.csv"], &["out.fits"]
 
 pub struct Place {
     pub folder: TempDir,
-    fitter: SpectralFitter,
+    model: SpectralModel,
     /// The spectra of each batch, and their files, where these are read.
     batches: Vec<Spectra<'static>>,
     inputs: Vec<PathBuf>,
@@ -63,8 +63,12 @@ impl Place {
         };
         let inputs = batches.iter().enumerate().filter(|_| reads).map(write).collect();
         let outputs = outputs.iter().map(|name| folder.path().join(name)).collect();
-        let fitter = fits::fitter(tiny::model(emulator, 0.5), &Device::cpu()).starts(1);
-        Place { folder, fitter, batches, inputs, outputs }
+        Place { folder, model: tiny::model(emulator, 0.5), batches, inputs, outputs }
+    }
+
+    /// A fitter of one run: one that has made a run keeps its populations, and asks for no memory.
+    fn fitter(&self) -> SpectralFitter {
+        fits::fitter(self.model.clone(), &Device::cpu()).starts(1)
     }
 
     /// Only the inputs, and the old outputs.
@@ -104,12 +108,12 @@ impl Place {
         let metadata = Metadata::default().model("[[arm]]\n");
         let options = WriteOptions::default().metadata(metadata).overwrite(true);
         let interrupted = if self.outputs.len() == 2 {
-            let mut table = RvTabWriter::create(&self.outputs[0], &self.fitter, &heads, options)?;
+            let mut table = RvTabWriter::create(&self.outputs[0], &self.fitter(), &heads, options)?;
             let interrupted = self.fit(&mut source, &mut table, &control, &mut journal)?;
             table.finish()?;
             interrupted
         } else {
-            let schema = Schema::of(&self.fitter, false);
+            let schema = Schema::of(&self.fitter(), false);
             let mut table = TableWriter::create(&self.outputs[0], &schema, options)?;
             let interrupted = self.fit(&mut source, &mut table, &control, &mut journal)?;
             table.finish()?;
@@ -125,7 +129,7 @@ impl Place {
     /// Fits all spectra. Returns whether a row says that it was interrupted.
     fn fit(&self, source: &mut Chain, table: &mut dyn Sink, control: &Control, journal: &mut Journal) -> Result<bool> {
         let mut sink = Watching { table, interrupted: false, rows: 0 };
-        self.fitter.fit_journaled(source, &mut sink, control, journal)?;
+        self.fitter().fit_journaled(source, &mut sink, control, journal)?;
         assert_eq!(sink.rows, FILES * SPECTRA, "a row for every spectrum");
         Ok(sink.interrupted)
     }

@@ -141,9 +141,10 @@ def proc_desi(
         # rvspecfit lets both tables have any name, popfit names one after the other
         with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(tab_ofname))) as folder:
             table, models = os.path.join(folder, "rvtab.fits"), os.path.join(folder, "rvmod.fits")
-            summary = fitting.fit_files(
-                model, fname, table, format="rvtab", select=select, device=device, threads=threads
-            )
+            with fitting.without_result_warnings():
+                summary = fitting.fit_files(
+                    model, fname, table, format="rvtab", select=select, device=device, threads=threads
+                )
             for path in (table, models):
                 add_cards(path, cards)
             if doplot and fig_prefix is not None:
