@@ -107,15 +107,16 @@ impl Place {
         let mut journal = Journal::open(&self.outputs[0], KEY, resume)?;
         let metadata = Metadata::default().model("[[arm]]\n");
         let options = WriteOptions::default().metadata(metadata).overwrite(true);
+        let fitter = self.fitter();
         let interrupted = if self.outputs.len() == 2 {
-            let mut table = RvTabWriter::create(&self.outputs[0], &self.fitter(), &heads, options)?;
-            let interrupted = self.fit(&mut source, &mut table, &control, &mut journal)?;
+            let mut table = RvTabWriter::create(&self.outputs[0], &fitter, &heads, options)?;
+            let interrupted = fit(&fitter, &mut source, &mut table, &control, &mut journal)?;
             table.finish()?;
             interrupted
         } else {
-            let schema = Schema::of(&self.fitter(), false);
+            let schema = Schema::of(&fitter, false);
             let mut table = TableWriter::create(&self.outputs[0], &schema, options)?;
-            let interrupted = self.fit(&mut source, &mut table, &control, &mut journal)?;
+            let interrupted = fit(&fitter, &mut source, &mut table, &control, &mut journal)?;
             table.finish()?;
             interrupted
         };
@@ -125,14 +126,20 @@ impl Place {
         journal.remove();
         Ok(Ended::Whole)
     }
+}
 
-    /// Fits all spectra. Returns whether a row says that it was interrupted.
-    fn fit(&self, source: &mut Chain, table: &mut dyn Sink, control: &Control, journal: &mut Journal) -> Result<bool> {
-        let mut sink = Watching { table, interrupted: false, rows: 0 };
-        self.fitter().fit_journaled(source, &mut sink, control, journal)?;
-        assert_eq!(sink.rows, FILES * SPECTRA, "a row for every spectrum");
-        Ok(sink.interrupted)
-    }
+/// Fits all spectra. Returns whether a row says that it was interrupted.
+fn fit(
+    fitter: &SpectralFitter,
+    source: &mut Chain,
+    table: &mut dyn Sink,
+    control: &Control,
+    journal: &mut Journal,
+) -> Result<bool> {
+    let mut sink = Watching { table, interrupted: false, rows: 0 };
+    fitter.fit_journaled(source, &mut sink, control, journal)?;
+    assert_eq!(sink.rows, FILES * SPECTRA, "a row for every spectrum");
+    Ok(sink.interrupted)
 }
 
 /// One reader after the other.
