@@ -56,8 +56,8 @@ pub use stream::summary::{DeviceRows, Summary};
 /// Approximate number of starts per spectrum if the user sets none. Populations are made for so many.
 const USUAL_STARTS: usize = 2;
 
-/// Fits spectra with a model on a device. A fitter and its clones keep what a run has made on the device, its
-/// populations above all, for the next run, until the last of them is dropped.
+/// Fits spectra with a model on a device. A fitter and its clones keep what a fit of spectra in memory has made on the
+/// device, its populations above all, for the next one, until the last of them is dropped.
 #[derive(Clone, Debug)]
 pub struct SpectralFitter {
     pub(crate) model: SpectralModel,

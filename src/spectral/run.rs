@@ -110,6 +110,13 @@ impl<'a> Run<'a> {
         Run { usual_starts: 1, ..self }
     }
 
+    /// Makes the run free its populations when it ends, while the rows of a stream are still being written: nobody makes
+    /// another run of a large input soon.
+    pub fn freed_at_its_end(mut self) -> Run<'a> {
+        self.borrowed.returns = false;
+        self
+    }
+
     /// Makes the run report its progress to a tally, and stop when the tally is cancelled.
     pub fn watched_by(self, tally: &'a Tally<'a>) -> Run<'a> {
         Run { tally: Some(tally), ..self }

@@ -205,6 +205,7 @@ fn stream_here(
     let tally = &Tally::new(control, source.len());
     let workers = Workers::new(fitter, control);
     let (runs, begin) = (workers.runs(tally)?, workers.begin);
+    let runs: Vec<Run> = runs.into_iter().map(Run::freed_at_its_end).collect();
     let most = runs.len() + 1;
     let batch = workers.batch();
     let share = usize::try_from(source.len()).unwrap_or(usize::MAX).div_ceil(runs.len());
