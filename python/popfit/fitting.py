@@ -98,6 +98,11 @@ def fit(
     FitTable
         One row for each spectrum, in their order.
 
+    Warns
+    -----
+    PopfitWarning
+        If no fit converged, if a fifth of ten or more carry a flag that asks for something, or if an array is not used.
+
     Raises
     ------
     InputError

@@ -293,8 +293,8 @@ class SpectralModel:
         them spectra are at rest, and nothing rotates.
     continuum : str, int or mapping, optional
         Kind of the continuum ("chebyshev", "rbf" or "none"), its number of terms, or the keys of ``[continuum]``.
-    labels : mapping of str to float, quantity or mapping
-        Values of labels that are known, or the keys of ``[labels.NAME]``.
+    labels : mapping of str to float, (float, float), quantity or mapping
+        Values of labels that are known, ranges of others, or the keys of ``[labels.NAME]``.
     marginalise : bool
         True to marginalise the objective over the continuum.
     mask : (float, float), or sequence of (float, float)
@@ -324,7 +324,7 @@ class SpectralModel:
         velocity: Sequence[float] | float | Mapping[str, Any] | None = None,
         vsini: Sequence[float] | float | Mapping[str, Any] | None = None,
         continuum: str | int | Mapping[str, Any] | None = None,
-        labels: Mapping[str, float | Mapping[str, Any]] | None = None,
+        labels: Mapping[str, float | Sequence[float] | Mapping[str, Any]] | None = None,
         marginalise: bool = False,
         mask: Sequence[float] | Sequence[Sequence[float]] = (),
         error_floor: float = 0.0,
@@ -558,7 +558,9 @@ class SpectralModel:
 
     def _parameter_rows(self, spectra: Spectra, parameters: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Return parameters as (n, P)."""
-        if hasattr(parameters, "parameters") and hasattr(parameters, "covariance"):
+        from popfit.table import FitTable
+
+        if isinstance(parameters, FitTable):
             raise InputError("parameters: a table; model.fitted(spectra, table) takes one", argument="parameters")
         given = check_real_array("parameters", "parameters", parameters)
         rows = np.ascontiguousarray(np.atleast_2d(given), dtype=np.float64)

@@ -216,3 +216,9 @@ def test_threads_of_the_environment_are_checked(monkeypatch: pytest.MonkeyPatch)
     popfit.set_threads(2)
     assert popfit.get_threads() == 2
     popfit.set_threads(None)
+
+
+def test_ragged_rows_are_named() -> None:
+    with pytest.raises(popfit.InputError, match=r"flux: .*; give rows of equal length") as caught:
+        popfit.Spectra.from_arrays([1.0, 2.0], [[1.0, 2.0], [1.0]], ivar=[[1.0, 1.0], [1.0, 1.0]])
+    assert caught.value.argument == "flux"

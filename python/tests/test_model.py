@@ -398,6 +398,8 @@ def test_predictions_are_those_of_the_fit(demo_model: popfit.SpectralModel, demo
     spectra = popfit.spectra.as_spectra(demo_arrays)[:4]
     table = popfit.fit(demo_model, spectra, device="cpu")
     arm = demo_model.fitted(spectra, table)["b"]
+    with pytest.raises(popfit.InputError, match=r"model.fitted\(spectra, table\) takes one"):
+        demo_model.predict(spectra, table)  # type: ignore[arg-type]
     residuals = np.where(arm["mask"], 0.0, (arm["flux"] - arm["model"]) / arm["error"])
     np.testing.assert_allclose((residuals**2).sum(axis=1), table["chi2"], rtol=1e-4)
     parameters = np.stack([table[name] for name in demo_model.parameters], axis=1)

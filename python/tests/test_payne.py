@@ -204,6 +204,8 @@ def test_wrong_input_is_named(observed: Any) -> None:
         payne.fit_many(spectra, errors, NETWORK[:3], WAVELENGTH)
     with pytest.raises(popfit.InputError, match="spec_err"):
         payne.fit_many(spectra, errors[:2], NETWORK, WAVELENGTH)
+    with pytest.raises(popfit.InputError, match="mask has the shape"):
+        payne.fit_many(spectra, errors, NETWORK, WAVELENGTH, mask=np.zeros(3, dtype=bool))
     with pytest.raises(popfit.InputError, match="p0 has the shape"):
         payne.fit_many(spectra, errors, NETWORK, WAVELENGTH, p0=[0.0, 0.0])
     with pytest.raises(popfit.InputError, match="labels: 1 names"):

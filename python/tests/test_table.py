@@ -28,6 +28,8 @@ def test_columns_have_units_and_meanings_of_the_book(table: popfit.FitTable) -> 
 
 def test_rows_are_taken_by_index_slice_and_mask(table: popfit.FitTable) -> None:
     assert table[3]["teff"] == table["teff"][3]
+    with pytest.raises(IndexError, match="row 100 of a table of 64"):
+        table[100]
     assert table[-1]["id"] == table["id"][63]
     hot = table[table["teff"] > 6000.0]
     assert len(hot) == int((table["teff"] > 6000.0).sum())

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::choice::Kernels;
-use super::visible::Known;
+use super::visible::Identity;
 use super::{missing, visible};
 use crate::error::{Error, Result};
 use crate::kernels::product::Variant;
@@ -110,13 +110,13 @@ pub(super) fn enumerate() -> Result<Vec<wgpu::Adapter>> {
         let _opening = opening();
         pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()))
     };
-    let known: Vec<Known> = all.iter().map(|adapter| known(&adapter.get_info())).collect();
-    Ok(visible::visible(&known)?.into_iter().map(|index| all[index].clone()).collect())
+    let identities: Vec<Identity> = all.iter().map(|adapter| identity(&adapter.get_info())).collect();
+    Ok(visible::visible(&identities)?.into_iter().map(|index| all[index].clone()).collect())
 }
 
 /// Returns the name and the place of an adapter.
-fn known(info: &wgpu::AdapterInfo) -> Known {
-    Known { name: info.name.clone(), pci: info.device_pci_bus_id.clone() }
+fn identity(info: &wgpu::AdapterInfo) -> Identity {
+    Identity { name: info.name.clone(), pci: info.device_pci_bus_id.clone() }
 }
 
 /// Returns the bytes of memory of the card at this place on the PCI bus, where the system tells them.
@@ -188,14 +188,14 @@ pub fn missing_hardware() -> Vec<String> {
 /// Returns [`Error::Usage`] if `POPFIT_VISIBLE_DEVICES` names an adapter that is not there.
 pub fn hardware() -> Result<Option<usize>> {
     static FOUND: OnceLock<Option<usize>> = OnceLock::new();
-    if let Some(found) = FOUND.get() {
-        return Ok(*found);
+    if let Some(index) = FOUND.get() {
+        return Ok(*index);
     }
-    let found = match choose(Choice::Hardware) {
+    let index = match choose(Choice::Hardware) {
         Err(error @ Error::Usage(_)) => return Err(error),
         chosen => chosen.ok().map(|(index, _)| index),
     };
-    Ok(*FOUND.get_or_init(|| found))
+    Ok(*FOUND.get_or_init(|| index))
 }
 
 /// Choice of the adapter to open.
@@ -223,7 +223,7 @@ pub(super) fn choose(choice: Choice) -> Result<(usize, wgpu::Adapter)> {
         Choice::Hardware => (0..all.len()).filter(|&i| is_hardware(kind(&all[i]))).min_by_key(order),
         Choice::Index(index) => (index < all.len()).then_some(index),
         Choice::Pci(place) => (0..all.len()).find(|&i| visible::is_at(&all[i].get_info().device_pci_bus_id, place)),
-        Choice::Name(part) => (0..all.len()).find(|&i| visible::is_named(&known(&all[i].get_info()), part)),
+        Choice::Name(part) => (0..all.len()).find(|&i| visible::is_named(&identity(&all[i].get_info()), part)),
     };
     match found {
         Some(i) => Ok((i, all.swap_remove(i))),

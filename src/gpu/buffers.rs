@@ -231,7 +231,7 @@ fn write_blocks(context: &Context, buffer: &wgpu::Buffer, blocks: &[Arc<Vec<f32>
         let size = wgpu::BufferSize::new(bytes as u64);
         // without a view wgpu has reported an error, which the next `Context::check` returns
         let offset = 4 * (run[0] * stride) as u64;
-        context.counts.upload(bytes as u64);
+        context.counts.uploads.add(bytes as u64);
         if let Some(mut view) = size.and_then(|size| context.queue.write_buffer_with(buffer, offset, size)) {
             let mut free = view.slice(..);
             for block in now {

@@ -22,7 +22,7 @@ const SIMPLICES_VARIABLE: &str = "POPFIT_GPU_FEW_SIMPLICES";
 
 /// PCI vendor numbers.
 pub(super) const NVIDIA: u32 = 0x10de;
-pub(super) const AMD: u32 = 0x1002;
+const AMD: u32 = 0x1002;
 
 /// The kernels of one adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

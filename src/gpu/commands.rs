@@ -55,7 +55,7 @@ impl Round {
             pass.dispatch_workgroups(1, 1, 1);
         }
         drop(pass);
-        context.counts.pass(&self.pass(rounds));
+        context.counts.add_pass(&self.pass(rounds));
         encoder
     }
 

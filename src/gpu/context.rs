@@ -242,13 +242,13 @@ impl Context {
         if self.meet(Call::Buffer) == Some(Fault::OutOfMemory) {
             self.is_short.store(true, Ordering::Relaxed);
         }
-        self.counts.buffer(descriptor.size);
+        self.counts.buffers.add(descriptor.size);
         self.device.create_buffer(descriptor)
     }
 
     /// Writes bytes to a buffer from `offset` on, before whatever is submitted next.
     pub fn write(&self, buffer: &wgpu::Buffer, offset: u64, bytes: &[u8]) {
-        self.counts.upload(bytes.len() as u64);
+        self.counts.uploads.add(bytes.len() as u64);
         self.queue.write_buffer(buffer, offset, bytes);
     }
 
@@ -261,14 +261,14 @@ impl Context {
         offset: u64,
         bytes: u64,
     ) {
-        self.counts.copy(bytes);
+        self.counts.copies.add(bytes);
         commands.copy_buffer_to_buffer(source, 0, target, offset, Some(bytes));
     }
 
     /// Submits the commands to the queue, then applies the fault that a test has injected at this call, if any.
     pub fn submit(&self, commands: wgpu::CommandEncoder) {
         let met = self.meet(Call::Submission);
-        self.counts.submission();
+        self.counts.submissions.add(1);
         self.queue.submit([commands.finish()]);
         match met {
             Some(Fault::Lost) => self.device.destroy(),
@@ -279,7 +279,7 @@ impl Context {
 
     /// Submits what has been written to buffers, so that the device copies it while the host goes on.
     pub fn flush(&self) {
-        self.counts.submission();
+        self.counts.submissions.add(1);
         self.queue.submit([]);
     }
 
@@ -295,7 +295,7 @@ impl Context {
     /// Waits until all submitted work is done; in a browser, where that comes by itself, not at all.
     /// [`Error::DeviceLost`] when it takes longer than the limit.
     pub fn wait(&self, met: Option<Fault>) -> Result<()> {
-        self.counts.wait();
+        self.counts.waits.add(1);
         self.poll(met);
         self.check()
     }

@@ -8,85 +8,66 @@ use crate::solver::profile::DeviceCalls;
 /// Counts since the device was opened, by all its populations.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    dispatches: AtomicU64,
-    barriers: AtomicU64,
-    submissions: AtomicU64,
-    waits: AtomicU64,
-    buffers: Transfers,
-    uploads: Transfers,
-    copies: Transfers,
+    pub dispatches: Count,
+    pub barriers: Count,
+    pub submissions: Count,
+    pub waits: Count,
+    pub buffers: Transfers,
+    pub uploads: Transfers,
+    pub copies: Transfers,
 }
+
+/// A number that threads add to.
+#[derive(Debug, Default)]
+pub(super) struct Count(AtomicU64);
 
 /// A number of calls, and their bytes.
 #[derive(Debug, Default)]
-struct Transfers {
-    calls: AtomicU64,
-    bytes: AtomicU64,
+pub(super) struct Transfers {
+    calls: Count,
+    bytes: Count,
+}
+
+impl Count {
+    /// Adds `more` to the number.
+    pub fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Returns the number.
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Transfers {
     /// Adds a call of so many bytes.
-    fn add(&self, bytes: u64) {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Returns the calls and the bytes.
-    fn read(&self) -> [u64; 2] {
-        [&self.calls, &self.bytes].map(|count| count.load(Ordering::Relaxed))
+    pub fn add(&self, bytes: u64) {
+        self.calls.add(1);
+        self.bytes.add(bytes);
     }
 }
 
 impl Counts {
     /// Counts the dispatches of a pass, and those of them that wait for earlier ones.
-    pub fn pass(&self, pass: &Pass) {
-        self.dispatches.fetch_add(pass.dispatches, Ordering::Relaxed);
-        self.barriers.fetch_add(pass.barriers, Ordering::Relaxed);
-    }
-
-    /// Counts a submission.
-    pub fn submission(&self) {
-        self.submissions.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts a wait of the host for the device.
-    pub fn wait(&self) {
-        self.waits.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts a new buffer of so many bytes.
-    pub fn buffer(&self, bytes: u64) {
-        self.buffers.add(bytes);
-    }
-
-    /// Counts a write of so many bytes by the host.
-    pub fn upload(&self, bytes: u64) {
-        self.uploads.add(bytes);
-    }
-
-    /// Counts a copy of so many bytes between two buffers.
-    pub fn copy(&self, bytes: u64) {
-        self.copies.add(bytes);
+    pub fn add_pass(&self, pass: &Pass) {
+        self.dispatches.add(pass.dispatches);
+        self.barriers.add(pass.barriers);
     }
 
     /// Returns all numbers.
     pub fn read(&self) -> DeviceCalls {
-        let [buffers, buffer_bytes] = self.buffers.read();
-        let [uploads, uploaded_bytes] = self.uploads.read();
-        let [copies, copied_bytes] = self.copies.read();
-        let [dispatches, barriers, submissions, waits] =
-            [&self.dispatches, &self.barriers, &self.submissions, &self.waits].map(|n| n.load(Ordering::Relaxed));
         DeviceCalls {
-            dispatches,
-            barriers,
-            submissions,
-            waits,
-            buffers,
-            buffer_bytes,
-            uploads,
-            uploaded_bytes,
-            copies,
-            copied_bytes,
+            dispatches: self.dispatches.get(),
+            barriers: self.barriers.get(),
+            submissions: self.submissions.get(),
+            waits: self.waits.get(),
+            buffers: self.buffers.calls.get(),
+            buffer_bytes: self.buffers.bytes.get(),
+            uploads: self.uploads.calls.get(),
+            uploaded_bytes: self.uploads.bytes.get(),
+            copies: self.copies.calls.get(),
+            copied_bytes: self.copies.bytes.get(),
         }
     }
 }

@@ -112,7 +112,7 @@ impl Trial {
         pass.dispatch_workgroups(pipeline.dispatch.x(self.members), pipeline.dispatch.y, pipeline.dispatch.z);
         let mut counted = Pass::default();
         counted.dispatch(&pipeline.uses, false);
-        context.counts.pass(&counted);
+        context.counts.add_pass(&counted);
         drop(pass);
         pollster::block_on(readback::fetch(context, encoder, &buffers.blocks[self.output.0], &target, elements))
     }

@@ -1,7 +1,7 @@
 //! The kernels of a recording as text, without a device: compilers tell what they make of them for cards that are not
 //! there.
 
-use super::choice::{AMD, Kernels, NVIDIA};
+use super::choice::{Kernels, NVIDIA};
 use super::fusion::{Allowed, MOST_BUFFERS};
 use super::layout::Layout;
 use super::{small, stages};
@@ -10,20 +10,6 @@ use crate::kernels::product::Products;
 use crate::recording::Recording;
 use crate::solver::Method;
 use crate::solver::small::SmallProblem;
-
-/// Class of adapters, which decides the variants of their kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AdapterClass {
-    /// A driver that computes on the processor.
-    Software,
-    /// A discrete card of NVIDIA's.
-    Nvidia,
-    /// A discrete card of AMD's.
-    Amd,
-    /// A GPU that shares the processor's memory.
-    Integrated,
-}
 
 /// A kernel as a device compiles it.
 #[derive(Clone, Debug)]
@@ -35,31 +21,12 @@ pub struct KernelSource {
     pub wgsl: String,
 }
 
-impl AdapterClass {
-    /// Returns the choices for adapters of this class.
-    fn kernels(self) -> Kernels {
-        let (kind, vendor) = match self {
-            AdapterClass::Software => (wgpu::DeviceType::Cpu, 0),
-            AdapterClass::Nvidia => (wgpu::DeviceType::DiscreteGpu, NVIDIA),
-            AdapterClass::Amd => (wgpu::DeviceType::DiscreteGpu, AMD),
-            AdapterClass::Integrated => (wgpu::DeviceType::IntegratedGpu, 0),
-        };
-        Kernels::of_class(kind, vendor)
-    }
-}
-
-/// Returns the kernels of a round of a population of `capacity` starts, in their order, as adapters of a class get
-/// them.
+/// Returns the kernels of a round of a population of `capacity` starts, in their order, as NVIDIA's cards get them.
 ///
 /// # Errors
 /// Returns [`Error::Model`](crate::Error::Model) for a recording that no GPU can run.
-pub fn kernel_sources(
-    recording: &Recording,
-    method: &Method,
-    capacity: usize,
-    class: AdapterClass,
-) -> Result<Vec<KernelSource>> {
-    let Kernels { product, fused, few_simplices } = class.kernels();
+pub fn kernel_sources(recording: &Recording, method: &Method, capacity: usize) -> Result<Vec<KernelSource>> {
+    let Kernels { product, fused, few_simplices } = Kernels::of_class(wgpu::DeviceType::DiscreteGpu, NVIDIA);
     let workgroup_bytes = wgpu::Limits::default().max_compute_workgroup_storage_size;
     let allowed = Allowed { fused, storage_buffers: MOST_BUFFERS, workgroup_bytes };
     let products = Products { full: product, halves: product };

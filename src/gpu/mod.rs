@@ -62,7 +62,7 @@ use context::{Context, Options};
 #[doc(hidden)]
 pub use faults::{Fault, Faults};
 pub use kept::close;
-pub use listing::{AdapterClass, KernelSource, kernel_sources, small_fit_source};
+pub use listing::{KernelSource, kernel_sources, small_fit_source};
 pub use missing::driver_to_add;
 
 /// Maximum number of workers that share a discrete GPU.

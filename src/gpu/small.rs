@@ -10,7 +10,6 @@ use super::pipelines::Unbound;
 use super::step_constants::{declare_step, declare_trust};
 use super::{pipelines, readback};
 use crate::error::{Error, Result};
-use crate::kernels::shader::Target;
 use crate::kernels::source::{Source, UserCode};
 use crate::math::triangle::packed_length;
 use crate::solver::Status;
@@ -180,8 +179,8 @@ impl GpuSmallFitter {
         pass.set_bind_group(0, &ready.group, &[]);
         pass.dispatch_workgroups(fits.div_ceil(64) as u32, 1, 1);
         let mut counted = Pass::default();
-        counted.dispatch(&[(Target::State, true), (Target::Control, true)], false);
-        self.context.counts.pass(&counted);
+        counted.dispatch(&[], false); // nothing of its pass comes before it
+        self.context.counts.add_pass(&counted);
         drop(pass);
         self.context.submit(encoder);
     }

@@ -89,7 +89,7 @@ impl Timing {
             encoder.resolve_query_set(set, 0..(2 * self.kernels * rounds) as u32, resolved, 0);
             context.copy(&mut encoder, resolved, &self.readback, 0, times);
         }
-        context.counts.pass(&round.pass(rounds as u32));
+        context.counts.add_pass(&round.pass(rounds as u32));
         context.submit(encoder);
         let words = readback::read(context, &self.readback, (times / 4) as usize + HEAD * rounds).await?;
         Ok(self.measured(&words, rounds))

@@ -1,5 +1,7 @@
 //! Which adapters there are for popfit, and which one a text names.
 
+use std::fmt;
+
 use crate::error::{Error, Result};
 
 /// Environment variable with the adapters that a process sees, as in `0,0000:81:00.0`; all of them where it is not set.
@@ -7,14 +9,22 @@ const VARIABLE: &str = "POPFIT_VISIBLE_DEVICES";
 
 /// Name and place of an adapter, as its driver reports them.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Known {
+pub(super) struct Identity {
     pub name: String,
     /// Empty where the driver tells none.
     pub pci: String,
 }
 
+impl fmt::Display for Identity {
+    /// Writes the name and, where it is told, the place.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        if self.pci.is_empty() { Ok(()) } else { write!(f, " ({})", self.pci) }
+    }
+}
+
 /// Returns the indices of the adapters that the environment lets this process see, in its order.
-pub(super) fn visible(all: &[Known]) -> Result<Vec<usize>> {
+pub(super) fn visible(all: &[Identity]) -> Result<Vec<usize>> {
     match std::env::var(VARIABLE) {
         Ok(list) if !list.trim().is_empty() => selected(&list, all),
         _ => Ok((0..all.len()).collect()),
@@ -22,25 +32,22 @@ pub(super) fn visible(all: &[Known]) -> Result<Vec<usize>> {
 }
 
 /// Returns the indices of the adapters in a list of indices, places on the PCI bus and parts of names; each once.
-fn selected(list: &str, all: &[Known]) -> Result<Vec<usize>> {
+fn selected(list: &str, all: &[Identity]) -> Result<Vec<usize>> {
     let mut chosen = Vec::new();
     for entry in list.split(',').map(str::trim) {
-        let found = match entry.parse::<usize>() {
+        let index = match entry.parse::<usize>() {
             Ok(index) => (index < all.len()).then_some(index),
             Err(_) if entry.is_empty() => None,
-            Err(_) if is_pci(entry) => all.iter().position(|known| is_at(&known.pci, entry)),
-            Err(_) => all.iter().position(|known| is_named(known, entry)),
+            Err(_) if is_pci(entry) => all.iter().position(|adapter| is_at(&adapter.pci, entry)),
+            Err(_) => all.iter().position(|adapter| is_named(adapter, entry)),
         };
-        match found {
-            Some(index) if !chosen.contains(&index) => chosen.push(index),
-            Some(_) => {}
-            None => {
-                let there: Vec<String> = all.iter().map(|known| format!("{} ({})", known.name, known.pci)).collect();
-                let there = if there.is_empty() { "no adapter at all".into() } else { there.join(", ") };
-                return Err(Error::Usage(format!(
-                    "{VARIABLE} names \"{entry}\", which is no adapter: there is {there}"
-                )));
-            }
+        let index = index.ok_or_else(|| {
+            let there: Vec<String> = all.iter().map(Identity::to_string).collect();
+            let there = if there.is_empty() { "no adapter at all".into() } else { there.join(", ") };
+            Error::Usage(format!("{VARIABLE} names \"{entry}\", which is no adapter: there is {there}"))
+        })?;
+        if !chosen.contains(&index) {
+            chosen.push(index);
         }
     }
     Ok(chosen)
@@ -66,8 +73,8 @@ pub(super) fn is_at(pci: &str, named: &str) -> bool {
 }
 
 /// Returns whether a text is part of an adapter's name, in any case.
-pub(super) fn is_named(known: &Known, part: &str) -> bool {
-    known.name.to_lowercase().contains(&part.to_lowercase())
+pub(super) fn is_named(adapter: &Identity, part: &str) -> bool {
+    adapter.name.to_lowercase().contains(&part.to_lowercase())
 }
 
 #[cfg(test)]
@@ -76,8 +83,9 @@ mod tests {
 
     #[test]
     fn lists_name_adapters_by_index_place_and_name() {
-        let known = |name: &str, pci: &str| Known { name: name.into(), pci: pci.into() };
-        let all = [known("NVIDIA H200", "0000:41:00.0"), known("NVIDIA H200", "0000:81:00.0"), known("llvmpipe", "")];
+        let adapter = |name: &str, pci: &str| Identity { name: name.into(), pci: pci.into() };
+        let all =
+            [adapter("NVIDIA H200", "0000:41:00.0"), adapter("NVIDIA H200", "0000:81:00.0"), adapter("llvmpipe", "")];
         let of = |list: &str| selected(list, &all).unwrap();
         assert_eq!(of("1"), [1]);
         assert_eq!(of("2, 0,2"), [2, 0]);
@@ -86,7 +94,10 @@ mod tests {
         assert_eq!(of("h200"), [0]);
         for wrong in ["3", "0,", "0001:41:00.0", "41:00.1", "radeon", "-1"] {
             let message = selected(wrong, &all).unwrap_err().to_string();
-            assert!(message.contains("NVIDIA H200 (0000:81:00.0)") && message.contains(VARIABLE), "{message}");
+            assert!(
+                message.ends_with("NVIDIA H200 (0000:81:00.0), llvmpipe") && message.contains(VARIABLE),
+                "{message}"
+            );
         }
         assert!(selected("0", &[]).unwrap_err().to_string().contains("no adapter at all"));
     }

@@ -110,8 +110,8 @@ impl<'a> Run<'a> {
         Run { usual_starts: 1, ..self }
     }
 
-    /// Makes the run free its populations when it ends, while the rows of a stream are still being written: nobody makes
-    /// another run of a large input soon.
+    /// Makes the run free its populations when it ends: the rows of a stream are still being written then, and the
+    /// memory of both would be held at once.
     pub fn freed_at_its_end(mut self) -> Run<'a> {
         self.borrowed.returns = false;
         self
@@ -169,7 +169,7 @@ impl<'a> Run<'a> {
     /// spectra can be fitted again.
     fn halve_capacity(&mut self, failure: &Error, spectra: usize) -> bool {
         let passes = self.borrowed.workspace.passes.take_if(|_| matches!(failure, Error::OutOfMemory { .. }));
-        let half = passes.and_then(|r| half(r.capacity, spectra, self.fitter.most_starts()));
+        let half = passes.and_then(|passes| half(passes.capacity, spectra, self.fitter.most_starts()));
         // A device that has failed refuses all work until it is renewed.
         let half = half.filter(|_| matches!(self.device.renew(failure), Ok(true)));
         if let (Some(half), Some(tally)) = (half, self.tally) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use popfit::low_level::Task;
-use popfit::low_level::gpu::{AdapterClass, KernelSource, kernel_sources, small_fit_source};
+use popfit::low_level::gpu::{KernelSource, kernel_sources, small_fit_source};
 use popfit::low_level::recording::{Recording, Stage};
 use popfit::low_level::solver::Method;
 use popfit::low_level::solver::small::{LaneModel, Rounding, SmallModel, SmallProblem};
@@ -50,9 +50,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let recording = &task.linearise.recording;
     let simplex = Method::NelderMead(NelderMead::default());
-    let mut kernels = sources(recording, &Method::LevenbergMarquardt(LevenbergMarquardt::default()))?;
+    let descent = Method::LevenbergMarquardt(LevenbergMarquardt::default());
+    let mut kernels = kernel_sources(recording, &descent, CAPACITY)?;
     kernels.extend(small_fits(recording));
-    kernels.extend(sources(&task.evaluate.recording, &simplex)?.into_iter().filter(|kernel| kernel.stem == "simplex"));
+    let of_simplices = kernel_sources(&task.evaluate.recording, &simplex, CAPACITY)?;
+    kernels.extend(of_simplices.into_iter().filter(|kernel| kernel.stem == "simplex"));
     // arms of equal sizes have the same kernels
     let mut seen = HashSet::new();
     kernels.retain(|kernel| seen.insert(kernel.wgsl.clone()));
@@ -62,11 +64,6 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     line(format_args!("{} kernels of {name}", kernels.len()));
     Ok(())
-}
-
-/// Returns the kernels of a round as an NVIDIA card gets them.
-fn sources(recording: &Recording, method: &Method) -> Result<Vec<KernelSource>, Failure> {
-    Ok(kernel_sources(recording, method, CAPACITY, AdapterClass::Nvidia)?)
 }
 
 /// Returns the first spectrum of a file as a task of a model.

@@ -54,8 +54,8 @@ impl Idle {
     /// Returns a workspace on this device, an earlier run's if there is one.
     pub fn borrow(&self, device: &Arc<dyn Device>) -> Borrowed<'_> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = all.iter().rposition(|(other, _)| Arc::ptr_eq(other, device));
-        let workspace = known.map(|place| all.swap_remove(place).1).unwrap_or_default();
+        let last = all.iter().rposition(|(other, _)| Arc::ptr_eq(other, device));
+        let workspace = last.map(|place| all.swap_remove(place).1).unwrap_or_default();
         Borrowed { idle: self, device: device.clone(), workspace, returns: true }
     }
 }
@@ -72,7 +72,7 @@ pub struct Borrowed<'a> {
     idle: &'a Idle,
     device: Arc<dyn Device>,
     pub workspace: Workspace,
-    /// False if the workspace is of no use to others: its populations are measured, or are on another device.
+    /// False if the workspace is not kept: its populations are measured, on another device, or a stream's.
     pub returns: bool,
 }
 

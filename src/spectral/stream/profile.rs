@@ -73,7 +73,9 @@ pub struct DeviceProfile {
     pub busy: f64,
     /// Maximum number of bytes that the populations held at once.
     pub bytes_held: u64,
-    /// What the device was asked for during the run, by any run of the process.
+    /// What the device was asked for during the run, by any run of the process. A measured run submits at most 16
+    /// rounds at once and reads their times back, so it has more submissions, waits and copies than others; barriers
+    /// are those of an unmeasured run.
     pub calls: DeviceCalls,
     /// Stages of the device (upload, hidden, template, observe, normal matrix, step, compact, readback).
     pub stages: Vec<DeviceStage>,
