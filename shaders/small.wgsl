@@ -1,135 +1,283 @@
-// Small fits: up to SOME_ROUNDS rounds of Levenberg-Marquardt (src/solver/small.rs) of one fit an
-// invocation, which sums its points itself. The state stays in its buffer between dispatches; loops are short, as
-// drivers count them.
+// Small fits: Levenberg-Marquardt of one fit an invocation, from its start to its end (src/solver/small.rs). The
+// numbers of a fit are private variables, whose indices are constants, so that compilers keep them in registers.
 //
-// state, control as in step.wgsl; observed (POINTS x 2 x CAPACITY: y, weight), grid (predictors x points x CAPACITY, or
-// shared), limits (PARAMETERS x 3 x CAPACITY: lower, upper, unit). f32. fill() and predictors_at() are generated. Twin
-// of src/cpu/small.rs.
-//@use functions, state, packed, box, judge
+// observed (fits, OBSERVED: y, weights and a grid, where fits have them), given (fits, GIVEN: start, units, lower and
+// upper bounds, where fits have them), grid (predictors x POINTS, where they share one): f32. result (fits, RESULT:
+// parameters, variances, chi2, end): bits. src/solver/small/packing.rs has the rows. fill(), predictors_at(),
+// weight_at(), unit_at() and exponent_rounding() are generated. Twin of src/cpu/small.rs and src/cpu/lanes.
+//@use functions, small_fit
 
-fn limit(kind: u32, parameter: u32, slot: u32) -> f32 {
-    return limits[(3u * parameter + kind) * CAPACITY + slot];
-}
+// What the rounds read of the observations of a workgroup's fits. The stride is odd, so that no two invocations meet in
+// a bank.
+var<workgroup> tile: array<f32, FITS * STRIDE>;
 
-fn lower_bound(slot: u32, parameter: u32) -> f32 {
-    return limit(0u, parameter, slot);
-}
-
-fn upper_bound(slot: u32, parameter: u32) -> f32 {
-    return limit(1u, parameter, slot);
-}
-
-// The sums at the trial point: chi2, gradient and normal matrix by u, the parameters in their units.
-fn linearise(slot: u32) {
-    var physical: array<f32, PARAMETERS>;
-    //@for p 0 PARAMETERS
-    let unit$p = limit(2u, $pu, slot);
-    physical[$p] = trial($pu, slot) * unit$p;
-    var residual$p = 0.0; // of the gradient
-    //@for q 0 $p+1
-    var sum$p_$q = 0.0;
-    //@end
-    //@end
+// Sets the sums at the trial point: cost, gradient and normal matrix.
+fn linearise(fit: u32, lane: u32) {
+    var parameters = trial;
+    var row: array<f32, ROWS>;
     var chi2 = 0.0;
-    var out: array<f32, ROWS>;
+    //@for p 0 PARAMETERS
+    var slope$p = 0.0;
+    //@for q 0 $p+1
+    var product$p_$q = 0.0;
+    //@end
+    //@end
     for (var point = 0u; point < POINTS; point++) {
-        let weight = observed[(2u * point + 1u) * CAPACITY + slot];
+        let weight = weight_at(point, lane);
         // a masked row may be anything, NaN included
         if weight > 0.0 {
-            fill(predictors_at(point, slot), &physical, &out);
-            let r = weight * (observed[2u * point * CAPACITY + slot] - out[0]);
-            chi2 += r * r;
+            fill(predictors_at(point, fit), &parameters, &row);
+            let residual = weight * (tile[lane * STRIDE + point] - row[0]);
+            chi2 += residual * residual;
             //@for p 0 PARAMETERS
-            let j$p = weight * out[1 + $p] * unit$p;
-            residual$p += j$p * r;
+            let derivative$p = weight * row[1 + $p];
+            slope$p += derivative$p * residual;
             //@for q 0 $p+1
-            sum$p_$q += j$p * j$q;
+            product$p_$q += derivative$p * derivative$q;
             //@end
             //@end
         }
     }
-    state[at(TRIAL_CHI2, slot)] = chi2;
-    state[at(TRIAL_PENALTY, slot)] = 0.0;
-    state[at(TRIAL_LN_DET, slot)] = 0.0;
+    trial_cost = chi2;
     //@for p 0 PARAMETERS
-    state[at(TRIAL_GRADIENT + $pu, slot)] = residual$p;
+    trial_gradient[$p] = slope$p;
     //@for q 0 $p+1
-    state[at(TRIAL_NORMAL + packed($pu, $qu), slot)] = sum$p_$q;
+    trial_normal[$p][$q] = product$p_$q;
     //@end
     //@end
 }
 
-// Returns true if the step moves no parameter by more than TRUSTED_STEP of its magnitude, and leaves all their signs.
-fn is_trusted(slot: u32) -> bool {
-    var trusted = !rescaled;
-    for (var p = 0u; p < parameter_count; p++) {
-        let value = state[at(ACCEPTED + p, slot)];
-        let is_short = abs(delta[p]) <= TRUSTED_STEP * magnitude(value);
-        trusted = trusted && is_short && value * (value + delta[p]) >= 0.0;
+// Accepts or rejects the trial point by its cost, and updates the damping (Nielsen 1999, eqs. 2.20-2.21). The first
+// point is accepted, whatever it is. A cost may be higher by less than its rounding. A shortened step may gain less than
+// that: it is accepted as if its gain ratio were a half, at which the damping stays.
+fn judge() {
+    var sum = trial_cost;
+    //@for p 0 PARAMETERS
+    sum += trial_normal[$p][$p];
+    //@end
+    let first = rounds == 0;
+    let finite = is_finite(sum);
+    let promised = abs(promise);
+    let hidden = (promise < 0.0) & (promised <= NOISE * cost);
+    let lower = (trial_cost < cost * (1.0 + NOISE)) | (hidden & (trial_cost <= cost * (1.0 + NOISE)));
+    let gain_ratio = select(max((cost - trial_cost) / promised, 0.0), 0.5, first | hidden);
+    rounds += 1;
+    if first | (finite & lower) {
+        let t = 2.0 * gain_ratio - 1.0;
+        mu *= max(1.0 / 3.0, 1.0 - t * t * t);
+        nu = 2.0;
+        rejections = 0;
+        accepted = trial;
+        cost = trial_cost;
+        gradient = trial_gradient;
+        normal = trial_normal;
+    } else {
+        mu *= nu;
+        nu *= 2.0;
+        rejections += 1;
     }
+    if first & !finite {
+        status = NOT_FINITE;
+    }
+}
+
+// True if no free column of the Jacobian has a cosine with the residual above GTOL.
+fn is_flat() -> bool {
+    var flat = true;
+    let length = GTOL * sqrt(cost);
+    //@for p 0 PARAMETERS
+    flat = flat & (!is_free($pu) | (abs(gradient[$p]) <= length * sqrt(normal[$p][$p])));
+    //@end
+    return flat;
+}
+
+// What a step predicts, 2 g d and d A d, and the squared lengths by which convergence is judged.
+struct Promises {
+    gain: f32,
+    loss: f32,
+    length: f32,
+    size: f32,
+}
+
+fn promises() -> Promises {
+    var all = Promises(0.0, 0.0, 0.0, 0.0);
+    //@for p 0 PARAMETERS
+    {
+        let d = delta[$p];
+        var slope = 0.0;
+        //@for q 0 $p
+        slope += normal[$p][$q] * delta[$q];
+        //@end
+        let square = normal[$p][$p] * d * d;
+        all.gain += 2.0 * d * gradient[$p];
+        all.loss += 2.0 * d * slope + square;
+        all.length += square;
+        all.size += select(normal[$p][$p] * accepted[$p] * accepted[$p], 0.0, d == 0.0);
+    }
+    //@end
+    return all;
+}
+
+// The size of a parameter by which its steps are limited: |x|, but at least a share of its unit.
+fn magnitude(value: f32, unit: f32) -> f32 {
+    return max(abs(value), SMALLEST_MAGNITUDE * unit);
+}
+
+// True if the step moves no parameter by more than TRUSTED_STEP of its magnitude, and leaves all their signs.
+fn is_trusted() -> bool {
+    var trusted = true;
+    //@for p 0 PARAMETERS
+    trusted = trusted & (abs(delta[$p]) <= TRUSTED_STEP * magnitude(accepted[$p], unit[$p]))
+        & (accepted[$p] * (accepted[$p] + delta[$p]) >= 0.0);
+    //@end
     return trusted;
 }
 
-// Chooses the next trial point (RUNNING), or tells why there is none. The last one is taken without an evaluation where
-// it is to be trusted, and not at all where it promises too little for one.
-fn choose(slot: u32) -> i32 {
-    let cost = accepted_cost(slot);
-    if largest_cosine(slot, cost) <= GTOL {
-        return GTOL_STATUS;
+// Shortens a step that moves a parameter by more than LARGEST_STEP times its magnitude: to what share of it.
+fn shorten() -> f32 {
+    var share = 1.0;
+    if !SHORTENS {
+        return share;
     }
-    damping_floor = select(DIAGONAL_FLOOR, 0.0, control[cell(MODE, slot)] == RELEASED);
-    if !solve_damped(slot) {
-        return SINGULAR;
+    //@for p 0 PARAMETERS
+    {
+        let longest = LARGEST_STEP * magnitude(accepted[$p], unit[$p]);
+        share = min(share, select(1.0, longest / abs(delta[$p]), abs(delta[$p]) > longest));
     }
-    let rejections = control[cell(REJECTIONS, slot)];
-    let remaining = select(reduction, expected_reduction(slot), is_comparable(slot));
-    let least = least_reduction(TOLERANCE, cost);
-    var small_reduction = remaining <= least;
-    var small_step = is_short();
-    if releases_floor(slot, small_reduction || small_step) {
-        control[cell(MODE, slot)] = RELEASED; // what the floor held back is to move, too
-    }
-    let settled = step_damping < UNDAMPED;
-    let trusted = is_trusted(slot);
-    small_reduction = small_reduction && settled && (trusted || reduction <= least);
-    small_step = small_step && settled;
-    state[at(PREDICTED_REDUCTION, slot)] = taken_reduction;
-    moves(slot);
-    if small_reduction || small_step {
-        if trusted {
-            for (var p = 0u; p < parameter_count; p++) {
-                state[at(ACCEPTED + p, slot)] = trial(p, slot);
-            }
-            state[at(CHI2, slot)] = max(cost - abs(taken_reduction), 0.0);
-        }
-        return converged(small_reduction, small_step);
-    }
-    if rejections > MAX_REJECTIONS {
-        return STALLED;
-    }
-    return select(RUNNING, MAX_ROUNDS_STATUS, control[cell(ROUNDS, slot)] >= MAX_ROUNDS);
+    //@end
+    //@for p 0 PARAMETERS
+    delta[$p] *= share;
+    //@end
+    return share;
 }
 
-@compute @workgroup_size(64)
-fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-    let slot = id.x;
-    if slot >= CAPACITY {
-        return;
+// Sets the status of a fit that ends, and puts the next trial point at the end of the step that has been solved for. The
+// last step is taken without an evaluation where it is to be trusted.
+fn choose() {
+    let all = promises();
+    let trusted = is_trusted(); // of the whole step: a shortened one never is short
+    let share = shorten();
+    let reduction = all.gain - all.loss;
+    // 1. Is what all steps to come promise as small as asked?
+    let comparable = (promise > 0.0) & (rejections == 0) & (share == 1.0);
+    let contraction = clamp(reduction / promise, LAST_CONTRACTION, 1.0);
+    let remaining = select(reduction, reduction * contraction, comparable);
+    let shrinkage = 1.0 - sqrt(contraction);
+    let limit = TOLERANCE * min(cost, LARGEST_COST);
+    let together = select(1.0, min(1.0, TOGETHER * shrinkage * shrinkage), comparable);
+    is_near = remaining <= limit * together;
+    // 2. A step that is not to be trusted is evaluated, unless what it promises is too little to take it at all; what no
+    // longer shrinks is rounding.
+    let stagnates = !comparable | (reduction > STAGNATES * promise);
+    let ends = is_near & (trusted | (reduction <= limit));
+    var small_reduction = ends | (stagnates & (remaining <= LEAST_REDUCTION * cost));
+    var small_step = all.length <= XTOL * XTOL * all.size;
+    // 3. What the floor of the damping held back is to move, too.
+    if !undamped & (mu < UNDAMPED) & (small_reduction | small_step | (rounds >= PATIENCE)) {
+        floor_share = 0.0;
     }
-    parameter_count = min(PARAMETERS, arrayLength(&limits));
-    var status = control[cell(STATUS, slot)];
-    for (var round = 0u; round < SOME_ROUNDS && status == RUNNING; round++) {
-        linearise(slot);
-        let rounds = control[cell(ROUNDS, slot)] + 1;
-        control[cell(ROUNDS, slot)] = rounds;
-        if rounds == 1 {
-            status = accept_first(slot);
-        } else {
-            judge_by_cost(slot, NOISE);
+    small_reduction = small_reduction & undamped;
+    small_step = small_step & undamped;
+    // 4. The status, the last reason first.
+    status = select(RUNNING, MAX_ROUNDS_STATUS, rounds >= MAX_ROUNDS);
+    status = select(status, STALLED, rejections > MAX_REJECTIONS);
+    status = select(status, XTOL_STATUS, small_step);
+    status = select(status, FTOL_STATUS, small_reduction);
+    status = select(status, FTOL_XTOL_STATUS, small_reduction & small_step);
+    promise = select(reduction, -share * (all.gain - share * all.loss), share < 1.0);
+    advance();
+    if trusted & (small_reduction | small_step) {
+        accepted = trial;
+        cost = max(cost - abs(promise), 0.0);
+    }
+}
+
+// Sets variances, the diagonal of the inverse normal matrix, and tells whether f32 is precise enough for the fit to end
+// here: twin of src/cpu/lanes/doubt.rs, by the sums of the fit. The variances are in delta.
+fn is_sure() -> bool {
+    free_all();
+    mu = 0.0;
+    var sure = factorise();
+    var inflation = 0.0;
+    var moved = 0.0;
+    // (A^-1)_pp = sum over i of v_i^2 / D_i, v = L^-1 e_p
+    //@for p 0 PARAMETERS
+    {
+        var variance = inverse[$p];
+        let v$p = 1.0;
+        //@for i $p+1 PARAMETERS
+        var v$i = 0.0;
+        //@for k $p $i
+        v$i -= factor[$i][$k] * v$k;
+        //@end
+        variance += v$i * v$i * inverse[$i];
+        //@end
+        delta[$p] = variance;
+        inflation += normal[$p][$p] * variance;
+        moved += accepted[$p] * accepted[$p] / variance;
+        sure = sure & (normal[$p][$p] > 0.0) & is_inside($pu);
+    }
+    //@end
+    let scale = abs(accepted[0]);
+    let offset = accepted[LAST];
+    let squares = normal[0][0];
+    let value = sqrt(scale * scale * squares + 2.0 * accepted[0] * offset * normal[LAST][0]
+        + offset * offset * normal[LAST][LAST]);
+    let bound = ROUNDINGS_OF_EXPONENT * exponent_rounding() + OTHER_ROUNDINGS * scale * sqrt(squares) + value;
+    // data are rounded, too, and derivatives about as well as the value
+    let points = f32(POINTS);
+    let of_columns = (2.0 * bound / value + sqrt(points)) * sqrt(f32(PARAMETERS) * inflation * cost);
+    let shift = ROUNDING * (2.0 * bound + of_columns + sqrt(moved));
+    let allowed = ROUNDING_SHARE * sqrt(TOLERANCE * min(cost, LARGEST_COST));
+    return sure & (shift <= allowed) & (ROUNDING * points * inflation <= VARIANCE_ERROR) & (cost > LEAST_COST);
+}
+
+@compute @workgroup_size(FITS)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let first = group.x * FITS;
+    for (var i = lane; i < FITS * COUNTED; i += FITS) {
+        let own = i / COUNTED;
+        tile[i + own * (STRIDE - COUNTED)] = observed[first * OBSERVED + i + own * (OBSERVED - COUNTED)];
+    }
+    workgroupBarrier();
+    let fit = first + lane;
+    begin(fit);
+    var attempts = 0u; // to factorise a matrix, each with the damping raised
+    while status == RUNNING {
+        if attempts == 0u {
+            linearise(fit, lane);
+            judge();
+            set_free();
+            if status == RUNNING && is_flat() {
+                status = GTOL_STATUS;
+            }
         }
         if status == RUNNING {
-            status = choose(slot);
+            if solve() {
+                attempts = 0u;
+                choose();
+            } else {
+                mu = max(RAISE * mu, LEAST_RAISED);
+                attempts += 1u;
+                status = select(RUNNING, SINGULAR, attempts == SOLVE_ATTEMPTS);
+            }
         }
     }
-    control[cell(STATUS, slot)] = status;
+    let converged = (status == GTOL_STATUS) | (status == FTOL_STATUS) | (status == XTOL_STATUS)
+        | (status == FTOL_XTOL_STATUS);
+    var sure = false;
+    if SUMS_TELL && converged && is_near {
+        sure = is_sure();
+    }
+    let place = fit * RESULT;
+    //@for p 0 PARAMETERS
+    result[place + $pu] = bitcast<u32>(accepted[$p]);
+    result[place + PARAMETERS + $pu] = bitcast<u32>(delta[$p]);
+    //@end
+    if !sure {
+        result[place + PARAMETERS] = bitcast<u32>(promise); // from where f64 goes on
+    }
+    result[place + 2u * PARAMETERS] = bitcast<u32>(cost);
+    result[place + 2u * PARAMETERS + 1u] =
+        (bitcast<u32>(status) & 0xffu) | (u32(rounds) << ROUNDS_SHIFT) | select(0u, SURE, sure);
 }

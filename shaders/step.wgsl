@@ -22,7 +22,7 @@ fn judge(slot: u32) -> i32 {
     }
     let mode = control[cell(MODE, slot)];
     if mode == SEARCHING || mode == RELEASED {
-        judge_by_cost(slot, 0.0);
+        judge_by_cost(slot);
         return RUNNING;
     }
     let finite = trial_is_finite(slot);

@@ -3,6 +3,11 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use rayon::prelude::*;
+
+/// Numbers that one thread widens, at least.
+const WIDENED: usize = 1 << 14;
+
 /// Numbers of [`Curves`](crate::Curves) and [`Spectra`](crate::Spectra): borrowed or owned, f64 or f32. Fits read f32
 /// as it is, widened where it is needed, and never as a whole.
 ///
@@ -94,7 +99,7 @@ impl<'a> Values<'a> {
             Kind::Double(values) => &values[some],
             Kind::Single(values) => {
                 scratch.clear();
-                scratch.extend(values[some].iter().map(|x| f64::from(*x)));
+                scratch.par_extend(values[some].par_iter().with_min_len(WIDENED).map(|x| f64::from(*x)));
                 scratch
             }
         }

@@ -63,15 +63,15 @@ fn accept_first(slot: u32) -> i32 {
     return select(NOT_FINITE, RUNNING, finite);
 }
 
-// Accepts or rejects the trial point by its cost, and updates the damping (Nielsen 1999, eqs. 2.20-2.21). A cost may be
-// higher by less than the share `rise`, where no finishing steps follow. A shortened step may gain less than the
-// rounding of the cost: it is accepted as if its gain ratio were a half, at which the damping stays.
-fn judge_by_cost(slot: u32, rise: f32) {
+// Accepts or rejects the trial point by its cost, and updates the damping (Nielsen 1999, eqs. 2.20-2.21). A shortened
+// step may gain less than the rounding of the cost: it is accepted as if its gain ratio were a half, at which the
+// damping stays.
+fn judge_by_cost(slot: u32) {
     let cost = accepted_cost(slot);
     let next = trial_cost(slot);
     let promised = abs(state[at(PREDICTED_REDUCTION, slot)]);
     let hidden = state[at(PREDICTED_REDUCTION, slot)] < 0.0 && promised <= NOISE * cost;
-    let lower = next < cost * (1.0 + rise) || (hidden && next <= cost * (1.0 + NOISE));
+    let lower = next < cost || (hidden && next <= cost * (1.0 + NOISE));
     let accepted = trial_is_finite(slot) && lower;
     let nu = state[at(DAMPING_FACTOR, slot)];
     if accepted {

@@ -4,11 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use super::Device;
 use crate::buffers::LossSums;
 use crate::error::{Error, Result};
 use crate::math::triangle::{packed_index, packed_length};
 use crate::recording::{BufferId, Recording, Values};
+use crate::solver::small::packing::{BLOCK, Packed, Packing, Shape};
 use crate::solver::small::{SmallBatch, SmallColumns, SmallFitter, SmallProblem, WAITING};
 use crate::solver::{self, Batch, Method, Outcome, Pending, Places, Population, Status};
 use crate::threads;
@@ -56,7 +59,7 @@ impl solver::Device for NullDevice {
     }
 
     fn small_fitter(&self, problem: SmallProblem) -> Result<Option<Box<dyn SmallFitter>>> {
-        Ok(Some(Box::new(NullSmallFitter { points: problem.points, staged: Vec::new() })))
+        Ok(Some(Box::new(NullSmallFitter { problem, staged: Vec::new(), results: Vec::new() })))
     }
 }
 
@@ -139,25 +142,35 @@ impl Population for NullPopulation {
     }
 }
 
-/// Small fits that end where they began.
+/// Small fits that end where they began: packed as for a card, and unpacked from what one would send back.
 struct NullSmallFitter {
-    points: usize,
-    /// Copy of the data of the fits that are made, as f32.
+    problem: SmallProblem,
+    /// Copy of the last fits' rows, in place of the memory from which a card copies, and what it would send back.
     staged: Vec<f32>,
+    results: Vec<u32>,
 }
 
 impl SmallFitter for NullSmallFitter {
     fn fit(&mut self, batch: &SmallBatch<'_>, columns: &mut SmallColumns<'_>) -> Result<()> {
-        let parameters = columns.parameters.len() / columns.chi2.len().max(1);
-        self.staged.clear();
-        for (fit, y) in batch.y.chunks_exact(self.points).enumerate() {
-            if columns.status[fit] != WAITING {
-                continue;
-            }
-            self.staged.extend(y.iter().map(|y| *y as f32));
-            columns.variances[fit * parameters..][..parameters].fill(1.0);
-            (columns.chi2[fit], columns.promises[fit]) = (1.0, 0.0);
-            (columns.status[fit], columns.rounds[fit]) = (Status::Ftol.code() as i8, 1);
+        let waiting: Vec<usize> = (0..columns.status.len()).filter(|&i| columns.status[i] == WAITING).collect();
+        let packing = Packing::new(&self.problem, Shape::of(batch));
+        for fits in waiting.chunks(self.problem.capacity.max(1)) {
+            let [row, result] = [packing.observed() + packing.given(), packing.result()].map(|n| n * BLOCK);
+            let blocks = fits.len().div_ceil(BLOCK);
+            self.staged.resize(blocks * row, 0.0);
+            self.results.resize(blocks * result, 0);
+            let places = self.staged.par_chunks_mut(row).zip(self.results.par_chunks_mut(result));
+            let places = places.zip(fits.par_chunks(BLOCK)).with_min_len(16);
+            threads::in_pool(|| {
+                places.for_each_init(Packed::default, |packed, ((staged, results), fits)| {
+                    packing.pack(fits, batch, columns.parameters, packed);
+                    let (observed, given) = staged.split_at_mut(packed.observed.len());
+                    observed.copy_from_slice(&packed.observed);
+                    given.copy_from_slice(&packed.given);
+                    packing.end_at_starts(&packed.given, results);
+                });
+            });
+            packing.unpack(&self.results, fits, columns).map_err(|_| nothing("to unpack"))?;
         }
         Ok(())
     }

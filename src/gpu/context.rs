@@ -210,7 +210,7 @@ impl Context {
     /// device commands fail first, and the loss is reported when no work is left, or a moment later.
     fn hear(&self) {
         for _ in 0..MOMENTS {
-            self.poll(None);
+            self.poll(None, None);
             if matches!(&*self.broken.lock().unwrap_or_else(PoisonError::into_inner), Some(Broken::Lost(_))) {
                 return;
             }
@@ -252,6 +252,14 @@ impl Context {
         self.queue.write_buffer(buffer, offset, bytes);
     }
 
+    /// Returns memory for the first bytes of a buffer, which are written to it before what is submitted thereafter.
+    pub fn staging(&self, buffer: &wgpu::Buffer, bytes: u64) -> Result<wgpu::QueueWriteBufferView> {
+        self.counts.uploads.add(bytes);
+        let size = wgpu::BufferSize::new(bytes);
+        let view = size.and_then(|size| self.queue.write_buffer_with(buffer, 0, size));
+        view.ok_or_else(|| self.failure(format!("no memory from which to copy {bytes} bytes")))
+    }
+
     /// Records a copy of the first `bytes` bytes of a buffer to `offset` of another one.
     pub fn copy(
         &self,
@@ -265,16 +273,18 @@ impl Context {
         commands.copy_buffer_to_buffer(source, 0, target, offset, Some(bytes));
     }
 
-    /// Submits the commands to the queue, then applies the fault that a test has injected at this call, if any.
-    pub fn submit(&self, commands: wgpu::CommandEncoder) {
+    /// Submits the commands to the queue, then applies the fault that a test has injected at this call, if any. Returns
+    /// by what to [wait](Self::wait) for them.
+    pub fn submit(&self, commands: wgpu::CommandEncoder) -> wgpu::SubmissionIndex {
         let met = self.meet(Call::Submission);
         self.counts.submissions.add(1);
-        self.queue.submit([commands.finish()]);
+        let submission = self.queue.submit([commands.finish()]);
         match met {
             Some(Fault::Lost) => self.device.destroy(),
             Some(Fault::OutOfMemory) => self.breaks(Broken::OutOfMemory("injected".into())),
             _ => {}
         }
+        submission
     }
 
     /// Submits what has been written to buffers, so that the device copies it while the host goes on.
@@ -292,17 +302,17 @@ impl Context {
         }
     }
 
-    /// Waits until all submitted work is done; in a browser, where that comes by itself, not at all.
-    /// [`Error::DeviceLost`] when it takes longer than the limit.
-    pub fn wait(&self, met: Option<Fault>) -> Result<()> {
+    /// Waits until a submission is done, or all of them without one; in a browser, where that comes by itself, not at
+    /// all. [`Error::DeviceLost`] when it takes longer than the limit.
+    pub fn wait(&self, submission: Option<wgpu::SubmissionIndex>, met: Option<Fault>) -> Result<()> {
         self.counts.waits.add(1);
-        self.poll(met);
+        self.poll(submission, met);
         self.check()
     }
 
     /// Waits for submitted work up to the time limit, and records a loss, a time-out or an error of the device.
-    fn poll(&self, met: Option<Fault>) {
-        let how = wgpu::PollType::Wait { submission_index: None, timeout: Some(self.limit()) };
+    fn poll(&self, submission_index: Option<wgpu::SubmissionIndex>, met: Option<Fault>) {
+        let how = wgpu::PollType::Wait { submission_index, timeout: Some(self.limit()) };
         // a device that is lost while `wgpu` waits makes it panic
         let polled = panic::catch_unwind(AssertUnwindSafe(|| match met {
             Some(Fault::Crash) => panic::resume_unwind(Box::new("injected")),

@@ -59,7 +59,7 @@ mod tests {
         assert!(!Arc::ptr_eq(&context, &first.clone().with_tiles(1).context()));
         assert!(Arc::ptr_eq(&context, &first.context()));
         context.device.destroy();
-        context.wait(None).unwrap_err();
+        context.wait(None, None).unwrap_err();
         let fresh = GpuDevice::best().unwrap().context();
         assert!(!Arc::ptr_eq(&context, &fresh));
         fresh.check().unwrap();

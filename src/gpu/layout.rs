@@ -81,7 +81,7 @@ pub(super) fn verdict(code: i32) -> Option<GaveWay> {
     usize::try_from(code).ok().and_then(|k| VERDICTS.get(k)).and_then(|(_, verdict)| *verdict)
 }
 
-/// Statuses that `step` writes, with their names in WGSL.
+/// Statuses that `step` and `small` write, with their names in WGSL.
 const STATUSES: [(&str, Status); 8] = [
     ("MAX_ROUNDS_STATUS", Status::MaxRounds),
     ("GTOL_STATUS", Status::Gtol),
@@ -92,6 +92,14 @@ const STATUSES: [(&str, Status); 8] = [
     ("NOT_FINITE", Status::NotFinite),
     ("STALLED", Status::Stalled),
 ];
+
+/// Adds the WGSL constants of the statuses.
+pub(super) fn declare_statuses(constants: &mut Constants) {
+    constants.signed("RUNNING", RUNNING);
+    for (name, status) in STATUSES {
+        constants.signed(name, status.code());
+    }
+}
 
 /// Sums over pixels of a robust loss.
 const LOSS_SUMS: usize = 4;
@@ -192,14 +200,11 @@ impl Layout {
         out.float("HOPELESS", basin::HOPELESS);
         out.float("LEAST_RISE", basin::LEAST_RISE);
         out.float("EQUAL", basin::EQUAL);
-        out.signed("RUNNING", RUNNING);
+        declare_statuses(&mut out);
         out.signed("SEARCHING", 0);
         out.signed("FINISHING_MODE", 1);
         out.signed("RELEASED", 2);
         out.signed("STRIDING", 3);
-        for (name, status) in STATUSES {
-            out.signed(name, status.code());
-        }
         for (code, (name, _)) in (0..).zip(VERDICTS) {
             out.signed(name, code);
         }

@@ -10,6 +10,7 @@ use crate::kernels::product::Products;
 use crate::recording::Recording;
 use crate::solver::Method;
 use crate::solver::small::SmallProblem;
+use crate::solver::small::packing::{Packing, Shape};
 
 /// A kernel as a device compiles it.
 #[derive(Clone, Debug)]
@@ -36,8 +37,9 @@ pub fn kernel_sources(recording: &Recording, method: &Method, capacity: usize) -
     Ok(shaders.iter().map(|shader| KernelSource { stem: shader.stem, wgsl: shader.source().text }).collect())
 }
 
-/// Returns the kernel of small fits for `problem.capacity` of them, with one grid for all or, if `own_grid`, one for
-/// each.
-pub fn small_fit_source(problem: &SmallProblem, own_grid: bool) -> KernelSource {
-    KernelSource { stem: "small", wgsl: small::source(problem, problem.capacity, own_grid, problem.tolerance).text }
+/// Returns the kernel of small fits that share a grid and have neither weights nor bounds.
+pub fn small_fit_source(problem: &SmallProblem) -> KernelSource {
+    let shape = Shape { own_grid: false, is_weighted: false, own_units: false, is_bounded: false };
+    let source = small::source(problem, Packing::new(problem, shape), problem.tolerance);
+    KernelSource { stem: "small", wgsl: source.text }
 }

@@ -188,7 +188,7 @@ impl GpuDevice {
     #[doc(hidden)]
     pub fn revive(&self) -> Result<()> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.wait(None).is_err() {
+        if current.wait(None, None).is_err() {
             *current = Arc::new(current.again()?);
         }
         Ok(())

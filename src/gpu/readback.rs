@@ -73,8 +73,8 @@ pub(super) async fn fetch<T: bytemuck::Pod>(
     elements: usize,
 ) -> Result<Vec<T>> {
     context.copy(&mut commands, source, target, 0, 4 * elements as u64);
-    context.submit(commands);
-    read(context, target, elements).await
+    let submission = context.submit(commands);
+    read(context, target, elements, submission).await
 }
 
 /// The first elements of a buffer.
@@ -83,8 +83,7 @@ pub(super) struct Front<'a> {
     pub elements: usize,
 }
 
-/// Submits the commands, then reads the first elements of several buffers through the mappable `target`. It waits for
-/// the device once.
+/// Submits the commands, then reads the first elements of several buffers through the mappable `target`. It waits once.
 pub(super) async fn fetch_all(
     context: &Context,
     mut commands: wgpu::CommandEncoder,
@@ -98,18 +97,19 @@ pub(super) async fn fetch_all(
         }
         end += elements;
     }
-    context.submit(commands);
-    let all: Vec<u32> = read(context, target, end).await?;
+    let submission = context.submit(commands);
+    let all: Vec<u32> = read(context, target, end, submission).await?;
     let mut rest = all.as_slice();
     let part = |front: &Front<'_>| rest.split_off(..front.elements).unwrap_or_default().to_vec();
     Ok(fronts.iter().map(part).collect())
 }
 
-/// Reads the first `elements` of a mappable buffer, once all submitted work is done.
+/// Reads the first `elements` of a mappable buffer, once a submission is done. It does not wait for later ones.
 pub(super) async fn read<T: bytemuck::Pod>(
     context: &Context,
     buffer: &wgpu::Buffer,
     elements: usize,
+    submission: wgpu::SubmissionIndex,
 ) -> Result<Vec<T>> {
     if elements == 0 {
         context.check()?;
@@ -120,7 +120,7 @@ pub(super) async fn read<T: bytemuck::Pod>(
     let callback = mapping.clone();
     let met = context.meet(Call::Readback);
     slice.map_async(wgpu::MapMode::Read, move |result| callback.finish(result.is_ok()));
-    context.wait(met)?;
+    context.wait(Some(submission), met)?;
     if !mapping.is_ready(context.limit()) {
         context.give_up();
         context.check()?;

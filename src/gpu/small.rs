@@ -2,264 +2,279 @@
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use super::buffers;
 use super::context::Context;
 use super::counts::Pass;
-use super::layout::{CONTROL, Field, Layout, ROUNDS, RUNNING, STATUS};
-use super::pipelines::Unbound;
-use super::step_constants::{declare_step, declare_trust};
-use super::{pipelines, readback};
+use super::layout::declare_statuses;
+use super::pipelines::{self, Unbound};
+use super::readback;
+use super::step_constants::{declare_ends, declare_step};
 use crate::error::{Error, Result};
-use crate::kernels::source::{Source, UserCode};
-use crate::math::triangle::packed_length;
-use crate::solver::Status;
+use crate::kernels::source::{Constants, Source, UserCode};
+use crate::solver::LevenbergMarquardt;
+use crate::solver::small::packing::{BLOCK, MOST_ROUNDS, Packed, Packing, ROUNDS_SHIFT, SURE, Shape};
 use crate::solver::small::{SmallBatch, SmallColumns, SmallFitter, SmallProblem, WAITING};
-use crate::solver::thresholds::{LEAST_FTOL, LEAST_XTOL};
+use crate::solver::thresholds::{LEAST_XTOL, LEGS};
+use crate::threads;
 
-/// The largest fits: their sums are variables of an invocation, and drivers count their loops.
+/// The largest fits: their sums are variables of an invocation.
 pub(super) const MOST_PARAMETERS: usize = 8;
 pub(super) const MOST_POINTS: usize = 128;
-/// Fits side by side, below which there is too little memory.
-const LEAST: usize = 64;
-/// Rounds of a dispatch: with their loops a fifth of what drivers let an invocation do.
-const SOME_ROUNDS: usize = 8;
-/// Bounds that stand for none: infinities in comparisons are not safe on every GPU.
-const FAR: f64 = 1e30;
+/// Bytes of memory of a workgroup that every device has, and most fits that it holds.
+const WORKGROUP_BYTES: usize = 16_384;
+const MOST_FITS: usize = 64;
+/// Iterations that drivers let an invocation do, with a margin: software counts all its loops' together, to 65,535.
+const MOST_ITERATIONS: usize = 60_000;
+/// Roundings of a formula on a GPU, for each one on the CPU: WGSL allows a division two units in the last place more.
+const ROUNDINGS: f32 = 1.5;
+/// A step of so many times a parameter's magnitude is as long as any: shorter ones are not shortened.
+const LONGEST_STEP: f64 = 1e30;
+/// Bytes that are copied to the device as one piece: a number of each fit of a block.
+const PIECE: usize = 4 * BLOCK;
 
-/// A pipeline and its buffers: state, control, observed, grid, limits.
+/// Small fits on one GPU. While some are fitted, the next ones are packed.
 pub(super) struct GpuSmallFitter {
     context: Arc<Context>,
     problem: SmallProblem,
-    layout: Layout,
-    own_grid: Option<bool>,
+    /// Number of fits whose rows the buffers hold, a multiple of [`BLOCK`].
+    capacity: usize,
     ready: Option<Ready>,
 }
 
+/// A pipeline for fits of some shape, and the buffers of those that are fitted and of those that are next.
 struct Ready {
+    packing: Packing,
     pipeline: wgpu::ComputePipeline,
+    grid: wgpu::Buffer,
+    places: [Place; 2],
+}
+
+/// The buffers of some fits.
+struct Place {
     group: wgpu::BindGroup,
-    buffers: [wgpu::Buffer; 5],
+    observed: wgpu::Buffer,
+    given: wgpu::Buffer,
+    result: wgpu::Buffer,
     readback: wgpu::Buffer,
+}
+
+/// Fits that a device is making.
+struct Flight<'a> {
+    place: &'a Place,
+    fits: &'a [usize],
+    submission: wgpu::SubmissionIndex,
 }
 
 impl GpuSmallFitter {
     /// Makes a solver that fits small curves whole on the GPU; buffers and pipeline are created when first needed.
     pub fn new(context: Arc<Context>, problem: SmallProblem) -> GpuSmallFitter {
-        let layout = Layout { parameters: problem.parameters, capacity: problem.capacity.max(1) };
-        GpuSmallFitter { context, problem, layout, own_grid: None, ready: None }
+        let capacity = problem.capacity.next_multiple_of(BLOCK).max(BLOCK);
+        GpuSmallFitter { context, problem, capacity, ready: None }
     }
 
-    /// Compiles the kernel of small fits, and creates buffers for as many fits as the present capacity.
-    fn make_ready(&self, own_grid: bool) -> Result<Ready> {
-        let SmallProblem { points, predictors, parameters, .. } = self.problem;
-        let (context, capacity) = (&*self.context, self.layout.capacity);
-        let grid = predictors * points * if own_grid { capacity } else { 1 };
-        let state = self.layout.state_length() * capacity;
-        let lengths = [state, CONTROL.len() * capacity, 2 * points * capacity, grid, 3 * parameters * capacity];
-        let largest = 4 * lengths.into_iter().max().unwrap_or(0) as u64;
+    /// Compiles the kernel of fits of some shape, and creates buffers for as many as the present capacity.
+    fn make_ready(&self, shape: Shape) -> Result<Ready> {
+        let (context, capacity) = (&*self.context, self.capacity);
+        let packing = Packing::new(&self.problem, shape);
+        let [observed, given, result] =
+            [packing.observed(), packing.given(), packing.result()].map(|numbers| numbers * capacity);
+        let grid = if shape.own_grid { 1 } else { self.problem.predictors * self.problem.points };
+        let largest = 4 * observed.max(given).max(result).max(grid) as u64;
         if largest > context.limits.max_storage_buffer_binding_size {
             return Err(context.too_large(format!("a buffer of {largest} bytes is above the limits")));
         }
-        let tolerance = context.tolerance(self.problem.tolerance.max(LEAST_FTOL));
-        let source = source(&self.problem, capacity, own_grid, tolerance);
-        let writes = [true, true, false, false, false];
+        let source = source(&self.problem, packing, context.tolerance(self.problem.tolerance));
+        let writes = [false, false, false, true];
         let Unbound { pipeline, layout } = pipelines::compiled(context, "small", &source, &writes)?;
         context.guarded(|| {
             let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
-            let names = ["state", "control", "observed", "grid", "limits"];
-            let buffers = std::array::from_fn(|k| buffers::create(context, names[k], lengths[k].max(1), usage));
-            let group = pipelines::bind(context, &layout, buffers.iter());
-            let readback = buffers::readback(context, state.max(CONTROL.len() * capacity));
-            Ok(Ready { pipeline, group, buffers, readback })
+            let grid = buffers::create(context, "grid", grid, usage);
+            let place = || {
+                let [observed, given, result] = [("observed", observed), ("given", given), ("result", result)]
+                    .map(|(name, elements)| buffers::create(context, name, elements, usage));
+                let group = pipelines::bind(context, &layout, [&observed, &given, &grid, &result].into_iter());
+                let readback = buffers::readback(context, packing.result() * capacity);
+                Place { group, observed, given, result, readback }
+            };
+            let places = [place(), place()];
+            Ok(Ready { packing, pipeline, grid, places })
         })
     }
 
     /// Compiles the kernel and creates its buffers, for half as many fits after each failure for want of memory.
-    fn make_any_ready(&mut self, own_grid: bool) -> Result<Ready> {
-        let mut ready = self.make_ready(own_grid);
-        while self.layout.capacity > LEAST && matches!(ready, Err(Error::OutOfMemory { .. })) {
-            self.layout.capacity /= 2;
-            ready = self.make_ready(own_grid);
+    fn make_any_ready(&mut self, shape: Shape) -> Result<Ready> {
+        let mut ready = self.make_ready(shape);
+        while self.capacity > BLOCK && matches!(ready, Err(Error::OutOfMemory { .. })) {
+            self.capacity = (self.capacity / 2).next_multiple_of(BLOCK);
+            ready = self.make_ready(shape);
         }
         ready
     }
 
-    /// Returns what the GPU's buffers hold before `fits` begin: state, control, data, grid and limits.
-    fn contents(&self, fits: &[usize], batch: &SmallBatch<'_>, columns: &SmallColumns<'_>) -> Contents {
-        let SmallProblem { points, predictors, parameters, settings, .. } = &self.problem;
-        let (capacity, p) = (self.layout.capacity, *parameters);
-        let mut state = vec![0.0f32; self.layout.state_length() * capacity];
-        let mut control = vec![0i32; CONTROL.len() * capacity];
-        let mut observed = vec![0.0f32; 2 * points * capacity];
-        let mut limits = vec![0.0f32; 3 * p * capacity];
-        let own = predictors * points;
-        let mut grid = vec![0.0f32; if batch.own_grid { own * capacity } else { 0 }];
-        for (slot, &fit) in fits.iter().enumerate() {
-            control[STATUS * capacity + slot] = RUNNING;
-            for j in 0..*points {
-                let at = fit * points + j;
-                let masked = batch.mask.is_some_and(|mask| mask[at]);
-                let weight = if masked { 0.0 } else { 1.0 / batch.sigma.map_or(1.0, |sigma| sigma[at]) };
-                observed[2 * j * capacity + slot] = batch.y[at] as f32;
-                observed[(2 * j + 1) * capacity + slot] = weight as f32;
-            }
-            for i in 0..if batch.own_grid { own } else { 0 } {
-                grid[i * capacity + slot] = batch.x[fit * own + i] as f32;
-            }
-            for q in 0..p {
-                let unit = batch.unit(fit * p + q);
-                let (lower, upper) = batch.bounds.map_or((-FAR, FAR), |(lower, upper)| {
-                    let at = if lower.len() == p { q } else { fit * p + q };
-                    ((lower[at] / unit).max(-FAR), (upper[at] / unit).min(FAR))
-                });
-                for (kind, value) in [lower, upper, unit].into_iter().enumerate() {
-                    limits[(3 * q + kind) * capacity + slot] = value as f32;
-                }
-                let start = (columns.parameters[fit * p + q] / unit) as f32;
-                state[self.layout.at(Field::TrialParameters, q, slot)] = start;
-            }
-            state[self.layout.at(Field::Damping, 0, slot)] = settings.initial_damping as f32;
-            state[self.layout.at(Field::DampingFactor, 0, slot)] = 2.0;
-        }
-        if !batch.own_grid {
-            grid = batch.x.iter().map(|x| *x as f32).collect();
-        }
-        Contents { state, control, observed, grid, limits }
+    /// Sends some fits to the device, as many as the buffers hold at most, and lets it make them.
+    fn launch<'a>(
+        &self,
+        ready: &'a Ready,
+        place: &'a Place,
+        fits: &'a [usize],
+        batch: &SmallBatch<'_>,
+        starts: &[f64],
+    ) -> Result<Flight<'a>> {
+        let (context, packing) = (&self.context, ready.packing);
+        self.upload(packing, place, fits, batch, starts)?;
+        let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        pass.set_pipeline(&ready.pipeline);
+        pass.set_bind_group(0, &place.group, &[]);
+        pass.dispatch_workgroups(fits.len().div_ceil(fits_per_workgroup(packing)) as u32, 1, 1);
+        let mut counted = Pass::default();
+        counted.dispatch(&[], false); // nothing of its pass comes before it
+        context.counts.add_pass(&counted);
+        drop(pass);
+        let bytes = 4 * (packing.result() * fits.len()) as u64;
+        context.copy(&mut encoder, &place.result, &place.readback, 0, bytes);
+        Ok(Flight { place, fits, submission: context.submit(encoder) })
     }
 
-    /// Fits at most as many curves as the buffers hold: uploads them, runs rounds until none is running, and reads the
-    /// results.
-    async fn some(
+    /// Packs the fits, and copies their rows to the buffers of a place.
+    fn upload(
         &self,
-        ready: &Ready,
+        packing: Packing,
+        place: &Place,
         fits: &[usize],
         batch: &SmallBatch<'_>,
-        columns: &mut SmallColumns<'_>,
+        starts: &[f64],
     ) -> Result<()> {
-        let contents = self.contents(fits, batch, columns);
-        let floats = [(0, &contents.state), (2, &contents.observed), (3, &contents.grid), (4, &contents.limits)];
-        let context = &self.context;
-        floats.iter().for_each(|(k, v)| context.write(&ready.buffers[*k], 0, bytemuck::cast_slice(v)));
-        context.write(&ready.buffers[1], 0, bytemuck::cast_slice(&contents.control));
-        let mut left = self.problem.settings.max_rounds as usize;
-        let mut control: Vec<i32>;
-        loop {
-            self.dispatch(ready, fits.len());
-            control = self.read(ready, 1, contents.control.len()).await?;
-            left = left.saturating_sub(SOME_ROUNDS);
-            if left == 0 || control[..fits.len()].iter().all(|status| *status != RUNNING) {
-                break;
-            }
-        }
-        let state: Vec<f32> = self.read(ready, 0, contents.state.len()).await?;
-        self.check(fits.len(), &state, &control)?;
-        self.unload(fits, &state, &control, batch, columns);
+        let blocks = fits.len().div_ceil(BLOCK);
+        let [mut observed, mut given] = [
+            self.context.staging(&place.observed, (blocks * packing.observed() * PIECE) as u64)?,
+            self.context.staging(&place.given, (blocks * packing.given() * PIECE) as u64)?,
+        ];
+        let [observed, given] = [&mut observed, &mut given].map(|view| {
+            let (pieces, _) = view.slice(..).into_chunks::<PIECE>();
+            pieces.into_iter().collect::<Vec<wgpu::WriteOnly<'_, [u8; PIECE]>>>()
+        });
+        let rows = observed.into_par_iter().chunks(packing.observed());
+        let rows = rows.zip(given.into_par_iter().chunks(packing.given())).zip(fits.par_chunks(BLOCK));
+        let write = |pieces: Vec<wgpu::WriteOnly<'_, [u8; PIECE]>>, numbers: &[f32]| {
+            let (bytes, _) = bytemuck::cast_slice(numbers).as_chunks::<PIECE>();
+            pieces.into_iter().zip(bytes).for_each(|(piece, bytes)| piece.write(*bytes));
+        };
+        threads::in_pool(|| {
+            rows.with_min_len(16).for_each_init(Packed::default, |packed, ((observed, given), fits)| {
+                packing.pack(fits, batch, starts, packed);
+                write(observed, &packed.observed);
+                write(given, &packed.given);
+            });
+        });
         Ok(())
     }
 
-    /// Fails unless every fit has a status, at least one round, and a damping factor.
-    fn check(&self, fits: usize, state: &[f32], control: &[i32]) -> Result<()> {
-        let cell = |field: usize, slot| control[field * self.layout.capacity + slot];
-        let told = |slot: &usize| {
-            let status = cell(STATUS, *slot);
-            let known = status == RUNNING || Status::from_code(status).is_some();
-            known && cell(ROUNDS, *slot) >= 1 && state[self.layout.at(Field::DampingFactor, 0, *slot)] >= 2.0
-        };
-        match (0..fits).find(|slot| !told(slot)) {
-            Some(slot) => Err(self.context.untrusted(format!("what it says of fit {slot} cannot be"))),
-            None => Ok(()),
-        }
-    }
-
-    /// Submits one dispatch of the kernel over `fits` fits, 64 per workgroup.
-    fn dispatch(&self, ready: &Ready, fits: usize) {
-        let mut encoder = self.context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        pass.set_pipeline(&ready.pipeline);
-        pass.set_bind_group(0, &ready.group, &[]);
-        pass.dispatch_workgroups(fits.div_ceil(64) as u32, 1, 1);
-        let mut counted = Pass::default();
-        counted.dispatch(&[], false); // nothing of its pass comes before it
-        self.context.counts.add_pass(&counted);
-        drop(pass);
-        self.context.submit(encoder);
-    }
-
-    /// Reads `elements` elements of the buffer of this index back to the host.
-    async fn read<T: bytemuck::Pod>(&self, ready: &Ready, buffer: usize, elements: usize) -> Result<Vec<T>> {
-        let encoder = self.context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        readback::fetch(&self.context, encoder, &ready.buffers[buffer], &ready.readback, elements).await
-    }
-
-    /// Copies parameters, χ², predicted reductions, statuses and rounds of the fits from the readback to their columns.
-    fn unload(
-        &self,
-        fits: &[usize],
-        state: &[f32],
-        control: &[i32],
-        batch: &SmallBatch<'_>,
-        columns: &mut SmallColumns<'_>,
-    ) {
-        let (p, capacity) = (self.problem.parameters, self.layout.capacity);
-        let number = |field, index, slot| f64::from(state[self.layout.at(field, index, slot)]);
-        for (slot, &fit) in fits.iter().enumerate() {
-            for q in 0..p {
-                let unit = batch.unit(fit * p + q);
-                columns.parameters[fit * p + q] = number(Field::Accepted, q, slot) * unit;
-            }
-            columns.chi2[fit] = number(Field::Chi2, 0, slot);
-            columns.promises[fit] = number(Field::PredictedReduction, 0, slot);
-            let status = Status::from_code(control[slot]).unwrap_or(Status::MaxRounds);
-            columns.status[fit] = status.code() as i8;
-            let rounds = control[ROUNDS * capacity + slot];
-            columns.rounds[fit] = columns.rounds[fit].saturating_add(u16::try_from(rounds).unwrap_or(0));
-        }
+    /// Waits for fits that the device makes, and copies their results to their columns.
+    fn land(&self, packing: Packing, flight: Flight<'_>, columns: &mut SmallColumns<'_>) -> Result<()> {
+        let Flight { place, fits, submission } = flight;
+        let length = packing.result() * fits.len();
+        let results = readback::read(&self.context, &place.readback, length, submission);
+        let results: Vec<u32> = pollster::block_on(results)?;
+        let untrusted = |fit| self.context.untrusted(format!("what it says of fit {fit} cannot be"));
+        packing.unpack(&results, fits, columns).map_err(untrusted)
     }
 }
 
-struct Contents {
-    state: Vec<f32>,
-    control: Vec<i32>,
-    observed: Vec<f32>,
-    grid: Vec<f32>,
-    limits: Vec<f32>,
+/// Returns how many fits a workgroup makes: as many as have room for what their rounds read.
+fn fits_per_workgroup(packing: Packing) -> usize {
+    let bytes = 4 * stride(packing);
+    let mut fits = MOST_FITS;
+    while fits * bytes > WORKGROUP_BYTES {
+        fits /= 2;
+    }
+    fits
 }
 
-/// Returns the WGSL source of small fits for `capacity` of them, with one grid for all or, if `own_grid`, one for
-/// each; they end at this tolerance.
-pub(super) fn source(problem: &SmallProblem, capacity: usize, own_grid: bool, tolerance: f64) -> Source {
-    let SmallProblem { points, predictors, parameters, settings, .. } = problem;
-    let mut constants = Layout { parameters: *parameters, capacity }.constants();
-    for (k, (name, element, access)) in [
-        ("state", "f32", "read_write"),
-        ("control", "i32", "read_write"),
-        ("observed", "f32", "read"),
-        ("grid", "f32", "read"),
-        ("limits", "f32", "read"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
+/// Returns how far apart the data of a workgroup's fits are.
+fn stride(packing: Packing) -> usize {
+    packing.counted() | 1
+}
+
+/// Returns the WGSL source of small fits of a packing, which end at this tolerance.
+pub(super) fn source(problem: &SmallProblem, packing: Packing, tolerance: f64) -> Source {
+    let SmallProblem { points, parameters, settings, .. } = problem;
+    let Shape { is_bounded, .. } = packing.shape;
+    let mut constants = Constants::default();
+    let buffers = [("observed", "f32", "read"), ("given", "f32", "read"), ("grid", "f32", "read")];
+    for (k, (name, element, access)) in buffers.into_iter().chain([("result", "u32", "read_write")]).enumerate() {
         constants.line(&format!("@group(0) @binding({k}) var<storage, {access}> {name}: array<{element}>;"));
     }
-    constants.unsigned("POINTS", *points);
-    constants.unsigned("ROWS", 1 + parameters);
-    constants.unsigned("TRIANGLE", packed_length(*parameters));
-    constants.unsigned("SOME_ROUNDS", SOME_ROUNDS);
+    let numbers = [
+        ("PARAMETERS", *parameters),
+        ("LAST", parameters - 1),
+        ("POINTS", *points),
+        ("ROWS", 1 + parameters),
+        ("FITS", fits_per_workgroup(packing)),
+        ("COUNTED", packing.counted()),
+        ("STRIDE", stride(packing)),
+        ("OBSERVED", packing.observed()),
+        ("GIVEN", packing.given()),
+        ("LOWER", packing.lower()),
+        ("RESULT", packing.result()),
+        ("ROUNDS_SHIFT", ROUNDS_SHIFT as usize),
+        ("SURE", SURE as usize),
+    ];
+    numbers.into_iter().for_each(|(name, value)| constants.unsigned(name, value));
     constants.float("TOLERANCE", tolerance);
     constants.float("LARGEST_COST", problem.largest_cost.min(f64::from(f32::MAX)));
     constants.float("XTOL", settings.xtol.max(LEAST_XTOL));
-    declare_step(&mut constants, settings);
-    declare_trust(&mut constants);
-    let place = if own_grid { " * CAPACITY + slot" } else { "" };
-    let each: Vec<String> = (0..*predictors).map(|d| format!("grid[({d}u * POINTS + point){place}]")).collect();
+    constants.float("INITIAL_DAMPING", settings.initial_damping);
+    declare_statuses(&mut constants);
+    // what has not ended by then is fitted by the host
+    let legs = if is_bounded { LEGS * parameters + 1 } else { 0 };
+    let most_rounds = (MOST_ITERATIONS / (points + legs + 1)) as u32;
+    let max_rounds = settings.max_rounds.min(most_rounds).min(MOST_ROUNDS);
+    declare_step(&mut constants, &LevenbergMarquardt { max_rounds, ..*settings });
+    declare_ends(&mut constants);
+    constants.line(&format!("const SHORTENS: bool = {};", settings.largest_step < LONGEST_STEP));
+    declare_access(&mut constants, problem, packing);
+    declare_rounding(&mut constants, problem);
+    let user = UserCode { name: "model".into(), text: problem.wgsl.clone() };
+    let uses = ["functions", if is_bounded { "small_bounded" } else { "small_unbounded" }];
+    Source::join(&constants, "small", include_str!("../../shaders/small.wgsl"), &uses, Some(&user))
+}
+
+/// Adds the WGSL functions that read what fits of a shape have.
+fn declare_access(constants: &mut Constants, problem: &SmallProblem, packing: Packing) {
+    let SmallProblem { predictors, .. } = problem;
+    let Shape { own_grid, is_weighted, own_units, .. } = packing.shape;
+    let place = |d: usize| match own_grid {
+        true => format!("observed[fit * OBSERVED + COUNTED + {d}u * POINTS + point]"),
+        false => format!("grid[{d}u * POINTS + point]"),
+    };
+    let each: Vec<String> = (0..*predictors).map(place).collect();
     let (kind, value) = match predictors {
         1 => ("f32".to_owned(), each.concat()),
         count => (format!("array<f32, {count}>"), format!("array<f32, {count}>({})", each.join(", "))),
     };
-    constants.line(&format!("fn predictors_at(point: u32, slot: u32) -> {kind} {{ return {value}; }}"));
-    let user = UserCode { name: "model".into(), text: problem.wgsl.clone() };
-    Source::join(&constants, "small", include_str!("../../shaders/small.wgsl"), &["functions"], Some(&user))
+    constants.line(&format!("fn predictors_at(point: u32, fit: u32) -> {kind} {{ return {value}; }}"));
+    let weight = if is_weighted { "tile[lane * STRIDE + POINTS + point]" } else { "1.0" };
+    constants.line(&format!("fn weight_at(point: u32, lane: u32) -> f32 {{ return {weight}; }}"));
+    let unit = match own_units {
+        true => "given[fit * GIVEN + PARAMETERS + parameter]",
+        false => "unit_of(given[fit * GIVEN + parameter])",
+    };
+    constants.line(&format!("fn unit_at(fit: u32, parameter: u32) -> f32 {{ return {unit}; }}"));
+}
+
+/// Adds what is known of the rounding of the model's values by the sums of a fit.
+fn declare_rounding(constants: &mut Constants, problem: &SmallProblem) {
+    let sums = problem.rounding.sums;
+    constants.line(&format!("const SUMS_TELL: bool = {};", sums.is_some()));
+    let [of_exponent, others] = sums.map_or([0.0; 2], |sums| [sums.of_exponent, sums.others]);
+    constants.float("ROUNDINGS_OF_EXPONENT", (ROUNDINGS * of_exponent).into());
+    constants.float("OTHER_ROUNDINGS", (ROUNDINGS * others).into());
+    let terms = sums.map_or(&[][..], |sums| sums.exponents).iter();
+    let terms = terms.map(|(p, factor)| format!(" + {factor:?} * abs(accepted[{p}]) * sqrt(normal[{p}][{p}])"));
+    constants.line(&format!("fn exponent_rounding() -> f32 {{ return 0.0{}; }}", terms.collect::<String>()));
 }
 
 impl SmallFitter for GpuSmallFitter {
@@ -268,21 +283,30 @@ impl SmallFitter for GpuSmallFitter {
         if waiting.is_empty() {
             return Ok(());
         }
-        if batch.own_grid != *self.own_grid.get_or_insert(batch.own_grid) {
-            return Err(Error::Usage("fits with and without a grid of their own".into()));
-        }
-        let ready = match self.ready.take() {
+        let shape = Shape::of(batch);
+        let ready = match self.ready.take().filter(|ready| ready.packing.shape == shape) {
             Some(ready) => ready,
-            None => self.make_any_ready(batch.own_grid)?,
+            None => self.make_any_ready(shape)?,
         };
-        for some in waiting.chunks(self.layout.capacity) {
-            pollster::block_on(self.some(&ready, some, batch, columns))?;
+        if !shape.own_grid {
+            let grid: Vec<f32> = batch.x.iter().map(|x| *x as f32).collect();
+            self.context.write(&ready.grid, 0, bytemuck::cast_slice(&grid));
+        }
+        let mut flight: Option<Flight<'_>> = None;
+        for (fits, place) in waiting.chunks(self.capacity).zip(ready.places.iter().cycle()) {
+            let next = self.launch(&ready, place, fits, batch, columns.parameters)?;
+            if let Some(last) = flight.replace(next) {
+                self.land(ready.packing, last, columns)?;
+            }
+        }
+        if let Some(last) = flight {
+            self.land(ready.packing, last, columns)?;
         }
         self.ready = Some(ready);
         Ok(())
     }
 
     fn together(&self) -> Option<usize> {
-        Some(self.layout.capacity)
+        Some(self.capacity)
     }
 }

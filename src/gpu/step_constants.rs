@@ -4,8 +4,9 @@ use crate::kernels::source::Constants;
 use crate::math::Real;
 use crate::solver::thresholds::{
     AT_FACE, BENT, BEST_CONTRACTION, CLASSICAL, CLOSE, COLLAPSED, CREEPS, FAR_COSINE, FINISHING_DAMPING,
-    FINISHING_RISE, FINISHING_STEPS, LEAST_EDGE, LEAST_RAISED, LEGS, LONGEST_STRIDE, PARALLEL, PATIENCE, RAISE,
-    RESPREAD, SHRINKS, SLIGHT, SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS, TRUSTED_COST, TRUSTED_STEP, TRUSTED_STEPS, UNDAMPED,
+    FINISHING_RISE, FINISHING_STEPS, LAST_CONTRACTION, LEAST_COST, LEAST_EDGE, LEAST_FTOL, LEAST_RAISED, LEGS,
+    LONGEST_STRIDE, PARALLEL, PATIENCE, RAISE, RESPREAD, ROUNDING, ROUNDING_SHARE, SHRINKS, SLIGHT, SMALLEST_MAGNITUDE,
+    SOLVE_ATTEMPTS, STAGNATES, TOGETHER, TRUSTED_COST, TRUSTED_STEP, TRUSTED_STEPS, UNDAMPED, VARIANCE_ERROR,
 };
 use crate::solver::{LevenbergMarquardt, NelderMead};
 
@@ -45,9 +46,17 @@ pub(super) fn declare_finishing(constants: &mut Constants) {
     constants.float("BENT", BENT);
 }
 
-/// Adds the WGSL threshold of a last step that is not evaluated, which `small.wgsl` alone has.
-pub(super) fn declare_trust(constants: &mut Constants) {
+/// Adds the WGSL thresholds of the ends of small fits, which `small.wgsl` alone has.
+pub(super) fn declare_ends(constants: &mut Constants) {
     constants.float("TRUSTED_STEP", TRUSTED_STEP);
+    constants.float("LAST_CONTRACTION", LAST_CONTRACTION);
+    constants.float("TOGETHER", TOGETHER);
+    constants.float("STAGNATES", STAGNATES);
+    constants.float("LEAST_REDUCTION", LEAST_FTOL);
+    constants.float("ROUNDING", ROUNDING.into());
+    constants.float("ROUNDING_SHARE", ROUNDING_SHARE.into());
+    constants.float("VARIANCE_ERROR", VARIANCE_ERROR.into());
+    constants.float("LEAST_COST", LEAST_COST.into());
 }
 
 /// Adds the WGSL constants of Nelder–Mead: limits of a run, thresholds of convergence, and how many simplices count as

@@ -90,8 +90,9 @@ impl Timing {
             context.copy(&mut encoder, resolved, &self.readback, 0, times);
         }
         context.counts.add_pass(&round.pass(rounds as u32));
-        context.submit(encoder);
-        let words = readback::read(context, &self.readback, (times / 4) as usize + HEAD * rounds).await?;
+        let submission = context.submit(encoder);
+        let elements = (times / 4) as usize + HEAD * rounds;
+        let words = readback::read(context, &self.readback, elements, submission).await?;
         Ok(self.measured(&words, rounds))
     }
 

@@ -1,14 +1,14 @@
 //! Shader sources: generated constants, shared files (each once) and one kernel, joined with a map from lines to files.
 //!
-//! Two directives, both comments: `//@use a, b` names files of `shaders/shared/`; `//@for i 0 COUNT … //@end` repeats
-//! its lines with `$i` replaced, so that private arrays are indexed by constants and no loop counts against a driver's
-//! limit.
+//! Directives are comments: `//@use a, b` names files of `shaders/shared/`; `//@for i 0 COUNT … //@end` repeats its
+//! lines with `$i` replaced, so that private arrays are indexed by constants and no loop counts against a driver's
+//! limit; `//@back i 0 COUNT … //@end` does so from the last number to the first.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 /// Files of `shaders/shared/`.
-const SHARED: [(&str, &str); 32] = [
+const SHARED: [(&str, &str); 35] = [
     ("activation", include_str!("../../shaders/shared/activation.wgsl")),
     ("basis", include_str!("../../shaders/shared/basis.wgsl")),
     ("box", include_str!("../../shaders/shared/box.wgsl")),
@@ -36,6 +36,9 @@ const SHARED: [(&str, &str); 32] = [
     ("robust", include_str!("../../shaders/shared/robust.wgsl")),
     ("rotation", include_str!("../../shaders/shared/rotation.wgsl")),
     ("secant", include_str!("../../shaders/shared/secant.wgsl")),
+    ("small_bounded", include_str!("../../shaders/shared/small_bounded.wgsl")),
+    ("small_fit", include_str!("../../shaders/shared/small_fit.wgsl")),
+    ("small_unbounded", include_str!("../../shaders/shared/small_unbounded.wgsl")),
     ("smooth", include_str!("../../shaders/shared/smooth.wgsl")),
     ("solve", include_str!("../../shaders/shared/solve.wgsl")),
     ("state", include_str!("../../shaders/shared/state.wgsl")),
@@ -179,22 +182,33 @@ struct Line {
     text: String,
 }
 
-/// Repeats each block `//@for NAME FIRST LAST`, with `$NAME` replaced by every number from FIRST to before LAST. Only
-/// `//@for` lines open blocks, so that `//@end` without one is left alone.
+/// Returns the words of a line that opens a block, and whether it counts downwards: `//@for` and `//@back`.
+fn opening(line: &str) -> Option<(&str, bool)> {
+    let line = line.trim_start();
+    let upwards = line.strip_prefix("//@for ").map(|words| (words, false));
+    upwards.or_else(|| line.strip_prefix("//@back ").map(|words| (words, true)))
+}
+
+/// Repeats each block `//@for NAME FIRST LAST`, with `$NAME` replaced by every number from FIRST to before LAST, and
+/// each `//@back` in the other order. Only these lines open blocks, so that `//@end` without one is left alone.
 fn unroll(lines: &[Line], constants: &HashMap<String, usize>) -> Vec<Line> {
     let mut out = Vec::new();
     let mut i = 0;
     while i < lines.len() {
-        let Some(directive) = lines[i].text.trim_start().strip_prefix("//@for ") else {
+        let Some((words, downwards)) = opening(&lines[i].text) else {
             out.push(lines[i].clone());
             i += 1;
             continue;
         };
         let end = matching_end(lines, i);
-        let words: Vec<&str> = directive.split_whitespace().collect();
+        let words: Vec<&str> = words.split_whitespace().collect();
         if let [variable, first, last] = words[..] {
             let name = format!("${variable}");
-            for value in bound(first, constants)..bound(last, constants) {
+            let mut values: Vec<usize> = (bound(first, constants)..bound(last, constants)).collect();
+            if downwards {
+                values.reverse();
+            }
+            for value in values {
                 let text = |line: &Line| line.text.replace(&name, &value.to_string());
                 let body = lines[i + 1..end].iter().map(|line| Line { number: line.number, text: text(line) });
                 let body: Vec<Line> = body.collect();
@@ -210,10 +224,9 @@ fn unroll(lines: &[Line], constants: &HashMap<String, usize>) -> Vec<Line> {
 fn matching_end(lines: &[Line], start: usize) -> usize {
     let mut depth = 0;
     for (i, line) in lines.iter().enumerate().skip(start) {
-        let line = line.text.trim_start();
-        if line.starts_with("//@for ") {
+        if opening(&line.text).is_some() {
             depth += 1;
-        } else if line.trim_end() == "//@end" {
+        } else if line.text.trim() == "//@end" {
             depth -= 1;
             if depth == 0 {
                 return i;
@@ -241,6 +254,15 @@ mod tests {
         assert_eq!(source.text, "const N: u32 = 2u;\na\nb00u\nb10u\nb11u\nc\n");
         assert_eq!(source.locate(4), "shaders/k.wgsl:4");
         assert_eq!(source.locate(6), "shaders/k.wgsl:7");
+    }
+
+    #[test]
+    fn counts_downwards_inside_and_outside_of_other_blocks() {
+        let mut constants = Constants::default();
+        constants.unsigned("N", 3);
+        let text = "//@back i 0 N\na$i\n//@for k $i+1 N\nb$i$k\n//@end\n//@end\nc\n";
+        let source = Source::join(&constants, "k", text, &[], None);
+        assert_eq!(source.text, "const N: u32 = 3u;\na2\na1\nb12\na0\nb01\nb02\nc\n");
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! Levenberg–Marquardt as in `step`: Marquardt scaling, Nielsen's damping, box bounds by an active set. A fit ends when
 //! what its next step would gain is at most `tolerance` × its cost; the step before is taken on trust.
 
+pub(crate) mod packing;
+
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -67,6 +67,15 @@ pub const RANK: f64 = 1e-12;
 /// Small fits in f32: the smallest tolerances that make sense, of a reduction as a share of the cost, and of a step.
 pub const LEAST_FTOL: f64 = 1e-7;
 pub const LEAST_XTOL: f64 = 1e-6;
+/// Small fits that end in f32: half the distance of two numbers in f32, at 1.
+pub const ROUNDING: f32 = 1.0 / 16_777_216.0;
+/// By how many times the accuracy at which fits end a bound of rounding may exceed it: together they stay below 0.001
+/// errors.
+pub const ROUNDING_SHARE: f32 = 1.5;
+/// The most by which variances may be wrong, of their size.
+pub const VARIANCE_ERROR: f32 = 1e-3;
+/// Costs below this are near the end of f32's range.
+pub const LEAST_COST: f32 = 1e-30;
 /// Rounds after which the floor of the damping's diagonal is let go in any case: where parameters creep it is in the
 /// way.
 pub const PATIENCE: u32 = 200;

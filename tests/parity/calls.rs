@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use popfit::DeviceCalls;
-use popfit::low_level::gpu::{Fault, Faults};
+use popfit::low_level::gpu::{Fault, Faults, GpuDevice};
 use popfit::low_level::solver::{Device, LevenbergMarquardt, Method};
+use popfit::{CurveFitter, Curves, DeviceCalls, Formula};
 
 use super::cases::{Case, Model};
 use super::gpu;
@@ -14,11 +14,41 @@ const MEMBERS: usize = 130;
 const OF_MEMBERS: u64 = 3;
 const ROUNDS: u32 = 5;
 
+/// A device that counts its calls alone: those of other tests on a shared device would count, too. It meets a fault at
+/// no call.
+fn counting(shared: GpuDevice) -> GpuDevice {
+    shared.with_faults(Faults::new(Fault::Zeros, u64::MAX, false)).unwrap()
+}
+
+#[test]
+fn small_fits_send_their_data_and_starts_and_get_parameters_and_errors() {
+    let Some(shared) = gpu() else { return };
+    let gpu = counting(shared);
+    // Gauss functions on 5 × 5 pixels, as many as whole blocks
+    const FITS: usize = 128;
+    let pixel = |j: usize| [(j % 5) as f64, (j / 5) as f64];
+    let x: Vec<f64> = (0..2).flat_map(|d| (0..25).map(move |j| pixel(j)[d])).collect();
+    let value = |k: usize, j: usize| {
+        let [dx, dy] = pixel(j).map(|x| x - 2.0 - 0.001 * k as f64);
+        500.0 * (-0.5 * (dx * dx + dy * dy)).exp() + 10.0 + ((7 * j + k) % 11) as f64
+    };
+    let y: Vec<f64> = (0..FITS).flat_map(|k| (0..25).map(move |j| value(k, j))).collect();
+    let starts = [450.0, 1.9, 2.2, 1.1, 12.0].repeat(FITS);
+    let fitter = CurveFitter::new(Formula::builtin("gauss2d").unwrap(), gpu.clone().into());
+    let start = gpu.calls();
+    let columns = fitter.fit_columns(&Curves::on_common_grid(x, y, starts)).unwrap();
+    let seen = gpu.calls() - start;
+    assert!(columns.status.iter().all(|status| status.is_success()));
+    assert_eq!((seen.dispatches, seen.barriers, seen.submissions, seen.waits), (1, 0, 1, 1), "{seen:?}");
+    let grid = 4 * 2 * 25;
+    assert_eq!((seen.uploads, seen.uploaded_bytes), (3, grid + 120 * FITS as u64), "{seen:?}");
+    assert_eq!((seen.copies, seen.copied_bytes), (1, 48 * FITS as u64), "{seen:?}");
+}
+
 #[test]
 fn a_population_asks_for_what_its_sizes_say() {
     let Some(shared) = gpu() else { return };
-    // other tests' calls on the shared device count, too; this one meets a fault at no call
-    let gpu = shared.with_faults(Faults::new(Fault::Zeros, u64::MAX, false)).unwrap();
+    let gpu = counting(shared);
     let case = Case::new(Model::PLAIN, MEMBERS, 31);
     let kernels = case.recording.stages.len() as u64 + OF_MEMBERS;
     let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());

@@ -23,10 +23,10 @@ pub struct Gauss {
     /// The place in [`TRUTH`] of each of the formula's parameters.
     order: Vec<usize>,
     /// (curves, points)
-    y: Vec<f64>,
+    pub y: Vec<f64>,
     sigma: Vec<f64>,
     /// (curves, parameters)
-    starts: Vec<f64>,
+    pub starts: Vec<f64>,
     /// All of it, ready to be fitted.
     parts: Vec<Curves<'static>>,
     pub problems: Problems,
@@ -113,7 +113,7 @@ impl Gauss {
 }
 
 /// Returns the built-in two-dimensional Gauss function.
-fn formula() -> Result<Formula> {
+pub fn formula() -> Result<Formula> {
     Formula::builtin("gauss2d")
 }
 
@@ -131,9 +131,13 @@ fn fitter(device: Device) -> Result<CurveFitter> {
 /// Returns the curves with indices in `range`, with their errors and starts.
 fn curves(y: &[f64], sigma: &[f64], starts: &[f64], range: std::ops::Range<usize>) -> Curves<'static> {
     let part = |values: &[f64], width: usize| values[range.start * width..range.end * width].to_vec();
+    Curves::on_common_grid(grid(), part(y, Gauss::POINTS), part(starts, PARAMETERS)).sigma(part(sigma, Gauss::POINTS))
+}
+
+/// Returns the coordinates of the pixels: (2, points).
+pub fn grid() -> Vec<f64> {
     let coordinate = |pick: fn(usize) -> usize| (0..Gauss::POINTS).map(move |j| pick(j) as f64);
-    let x: Vec<f64> = coordinate(|j| j % SIDE).chain(coordinate(|j| j / SIDE)).collect();
-    Curves::on_common_grid(x, part(y, Gauss::POINTS), part(starts, PARAMETERS)).sigma(part(sigma, Gauss::POINTS))
+    coordinate(|j| j % SIDE).chain(coordinate(|j| j / SIDE)).collect()
 }
 
 /// Returns the index in [`TRUTH`] of the parameter with this name.

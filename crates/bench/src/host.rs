@@ -1,26 +1,28 @@
-//! `popfit-bench host`: what a run over files costs its host. The device computes nothing
+//! `popfit-bench host`: what a run over files, or of small fits, costs its host. The device computes nothing
 //! ([`NullDevice`]), so that the rate is the most that any card could reach.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use popfit::low_level::NullDevice;
-use popfit::{Control, Device};
+use popfit::{Control, CurveColumns, CurveFitter, Curves, Device};
 use popfit_cli::{Failure, FitFiles, cells, fit_files, line, print};
+
+use super::gauss::{self, Gauss};
 
 /// Time between two looks at the threads' times: a thread that ends has at most so much more than is printed.
 const LOOK: Duration = Duration::from_millis(5);
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Model file
-    model: PathBuf,
+    /// Model file; without, Gauss functions are fitted as columns of small fits
+    #[arg(requires = "spectra")]
+    model: Option<PathBuf>,
     /// Files of spectra; a file that is named several times is fitted so many times
-    #[arg(required = true)]
     spectra: Vec<PathBuf>,
     /// Number of threads of the run's pool, by default as many as the processor has; with 1, the time of a stage is
     /// that of one core
@@ -31,14 +33,52 @@ pub struct Arguments {
     batch: Option<usize>,
 }
 
-/// Fits the files on a device that computes nothing; prints the time of each stage and of each thread.
+/// Fits files or curves on a device that computes nothing; prints the time of each stage and of each thread.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.model {
+        Some(model) => of_spectra(model, arguments),
+        None => of_curves(arguments),
+    }
+}
+
+/// Number of curves of a call, and of calls, of which the quickest counts.
+const CURVES: usize = 1_000_000;
+const CALLS: usize = 5;
+
+/// Fits Gauss functions on 5 × 5 pixels, from arrays in f64 and in f32; prints the time of one.
+fn of_curves(arguments: &Arguments) -> Result<(), Failure> {
+    let gauss = Gauss::new(CURVES)?;
+    let fitter = CurveFitter::new(gauss::formula()?, NullDevice.into());
+    let threads = arguments.threads.unwrap_or_else(all_threads);
+    let control = Control::default().threads(threads);
+    let [y, starts] = [&gauss.y, &gauss.starts].map(|numbers| numbers.iter().map(|x| *x as f32).collect::<Vec<f32>>());
+    let double = Curves::on_common_grid(gauss::grid(), &gauss.y, &gauss.starts);
+    let single = Curves::on_common_grid(gauss::grid(), &y, &starts);
+    for (what, curves) in [("f64", double), ("f32", single)] {
+        let mut columns = CurveColumns::default();
+        let mut quickest = f64::INFINITY;
+        for _ in 0..CALLS {
+            let begin = Instant::now();
+            fitter.fit_columns_into_with(&curves, &mut columns, &control)?;
+            quickest = quickest.min(begin.elapsed().as_secs_f64());
+        }
+        let each = 1e9 * quickest / CURVES as f64;
+        line(format_args!("Gauss 2D, {CURVES} fits from {what} by {threads} threads: {each:.0} ns each"));
+    }
+    Ok(())
+}
+
+/// Returns the number of the processor's threads.
+fn all_threads() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Fits files of spectra on a device that computes nothing.
+fn of_spectra(model: &Path, arguments: &Arguments) -> Result<(), Failure> {
     let folder = tempfile::tempdir().map_err(|error| Failure::of_the_run(error.to_string()))?;
-    let mut files =
-        FitFiles::new(arguments.model.clone(), arguments.spectra.clone(), folder.path().join("null.parquet"));
+    let mut files = FitFiles::new(model.to_path_buf(), arguments.spectra.clone(), folder.path().join("null.parquet"));
     files.settings.device = Device::from(NullDevice).into();
     files.settings.batch_size = arguments.batch;
-    let all_threads = || thread::available_parallelism().map_or(1, NonZero::get);
     // a pool of the run's own has names, by which its threads are told from the writer
     let control = Control::default().profile(true).threads(arguments.threads.unwrap_or_else(all_threads));
     let (done, threads) = with_thread_times(|| fit_files(files, &control));

@@ -10,7 +10,7 @@ use popfit::low_level::Task;
 use popfit::low_level::gpu::{KernelSource, kernel_sources, small_fit_source};
 use popfit::low_level::recording::{Recording, Stage};
 use popfit::low_level::solver::Method;
-use popfit::low_level::solver::small::{LaneModel, Rounding, SmallModel, SmallProblem};
+use popfit::low_level::solver::small::{LaneModel, Rounding, SmallModel, SmallProblem, SumRounding};
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
 use popfit::{
     CurveFitter, Curves, Device, Estimator, Formula, LevenbergMarquardt, ModelFile, NelderMead, SpectralFitter,
@@ -26,6 +26,8 @@ const POINTS: usize = SIDE * SIDE;
 const SIDE: usize = 5;
 /// Its parameters: amplitude, centre, width and offset.
 const PARAMETERS: usize = 5;
+/// What bounds the rounding of its values, as the built-in formula has it.
+const ROUNDING: SumRounding = SumRounding { of_exponent: 10.0, others: 12.0, exponents: &[(3, 0.5)] };
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -102,9 +104,9 @@ fn small_fits(recording: &Recording) -> Option<KernelSource> {
         largest_cost: f64::INFINITY,
         estimator: Estimator::LeastSquares,
         priors: Vec::new(),
-        rounding: Rounding { points: no_rows, times: 0.0, sums: None },
+        rounding: Rounding { points: no_rows, times: 0.0, sums: Some(ROUNDING) },
     };
-    Some(small_fit_source(&problem, false))
+    Some(small_fit_source(&problem))
 }
 
 /// Returns the only task of a list.

@@ -17,16 +17,7 @@ use crate::math::triangle::{packed_index, packed_length};
 use crate::solver::Status;
 use crate::solver::round::step::decisions::least_reduction;
 use crate::solver::small::{LaneBlock, LaneGrid, Rounding, SmallBatch, SmallColumns, SmallProblem, SumRounding};
-
-/// Half the distance of two numbers in f32, at 1.
-const ROUNDING: f32 = 1.0 / 16_777_216.0;
-/// By how many times the accuracy at which fits end a bound of rounding may exceed it: together they stay below 0.001
-/// errors.
-const SHARE: f32 = 1.5;
-/// The most by which variances may be wrong, of their size.
-const VARIANCE: f32 = 1e-3;
-/// Costs below this are near the end of f32's range.
-const LEAST_COST: f32 = 1e-30;
+use crate::solver::thresholds::{LEAST_COST, ROUNDING, ROUNDING_SHARE, VARIANCE_ERROR};
 
 /// f32 fits that have ended, for which a bound on the rounding is computed. P is the number of parameters.
 pub struct Doubts {
@@ -209,7 +200,7 @@ impl Doubts {
         }
         let (tolerance, largest_cost) = (problem.tolerance as f32, problem.largest_cost as f32);
         let (count, points) = (self.parameters.len() as f32, problem.points as f32);
-        let (of_sums, largest) = (points.sqrt(), VARIANCE / (ROUNDING * points));
+        let (of_sums, largest) = (points.sqrt(), VARIANCE_ERROR / (ROUNDING * points));
         let [values, bounds] = &self.sums;
         for l in 0..LANES {
             let (cost, inflation) = (self.cost.0[l], inflation.0[l]);
@@ -217,7 +208,7 @@ impl Doubts {
             // data are rounded, too, and derivatives about as well as the value
             let of_columns = (2.0 * bound / value + of_sums) * (count * inflation * cost).sqrt();
             let sum = ROUNDING * (2.0 * bound + of_columns + moved.0[l].sqrt());
-            let allowed = SHARE * least_reduction(tolerance, cost, largest_cost).sqrt();
+            let allowed = ROUNDING_SHARE * least_reduction(tolerance, cost, largest_cost).sqrt();
             let sure = (sum <= allowed) & (inflation <= largest) & (cost > LEAST_COST);
             self.sure.0[l] = pick(sure, 1.0, 0.0);
         }

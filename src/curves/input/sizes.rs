@@ -1,11 +1,18 @@
 //! Sizes of data and roots of variances of many fits, in vector code.
 
 use pulp::{Arch, Simd, WithSimd};
+use rayon::prelude::*;
+
+use crate::threads;
+
+/// Number of fits that one thread looks at, at least.
+const PART: usize = 2048;
 
 /// Returns the largest |y| of each fit, (fits); NaN where one is not finite. `y`: (fits, points).
 pub(crate) fn sizes(y: &[f64], points: usize) -> Vec<f64> {
     let mut out = vec![0.0; y.len() / points];
-    Arch::new().dispatch(Sizes { y, points, out: &mut out });
+    let parts = y.par_chunks(PART * points).zip(out.par_chunks_mut(PART));
+    threads::in_pool(|| parts.for_each(|(y, out)| Arch::new().dispatch(Sizes { y, points, out })));
     out
 }
 

@@ -230,7 +230,7 @@ impl<'a> Passage<'a> {
         let Precisions { single, double, widened } = precisions;
         let curves = self.curves;
         let masked = curves.masked(first..last, points);
-        let y = curves.y.part(first * points..last * points, &mut widened.y);
+        let y = threads::in_pool(|| curves.y.part(first * points..last * points, &mut widened.y));
         let starts = curves.starts_of(first..last, p, &mut widened.starts);
         let sizes = sizes(y, points);
         let prepared = threads::in_pool(|| self.prepare(first..last, &sizes, starts));

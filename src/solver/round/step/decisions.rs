@@ -1,7 +1,7 @@
 //! Decisions of a damped step, for one number, as the equations are (`equations.rs`): whether a trial point is
 //! accepted, and what a solved step says about the end of its fit. The step of a member (`step.rs`) and the steps of
 //! small fits, many side by side (`cpu/lanes/step.rs`), decide by them. None has a branch. Their twins are in
-//! `shaders/shared/judge.wgsl`.
+//! `shaders/shared/judge.wgsl` and, for small fits, in `shaders/small.wgsl`.
 
 use super::equations::{contraction, squared_remaining_distance};
 use crate::math::Real;

@@ -1,0 +1,152 @@
+// Small fits inside a box: the step goes on along the faces that it meets, by an active set (Nocedal & Wright 2006,
+// algorithm 16.3). Twin of src/cpu/lanes/faces.rs.
+//@use small_fit
+
+var<private> free: array<bool, PARAMETERS>;
+var<private> lower: array<f32, PARAMETERS>;
+var<private> upper: array<f32, PARAMETERS>;
+// How far the way to the step has come inside the box
+var<private> way: array<f32, PARAMETERS>;
+
+fn begin_bounds(fit: u32) {
+    //@for p 0 PARAMETERS
+    lower[$p] = given[fit * GIVEN + LOWER + $pu];
+    upper[$p] = given[fit * GIVEN + LOWER + PARAMETERS + $pu];
+    //@end
+}
+
+// Frees the parameters whose bounds leave them room and which the gradient does not push against a bound.
+fn set_free() {
+    //@for p 0 PARAMETERS
+    free[$p] = (upper[$p] > lower[$p]) & !((accepted[$p] <= lower[$p]) & (gradient[$p] <= 0.0))
+        & !((accepted[$p] >= upper[$p]) & (gradient[$p] >= 0.0));
+    //@end
+}
+
+fn free_all() {
+    //@for p 0 PARAMETERS
+    free[$p] = true;
+    //@end
+}
+
+fn is_free(p: u32) -> bool {
+    return free[p];
+}
+
+fn is_inside(p: u32) -> bool {
+    return (accepted[p] > lower[p]) & (accepted[p] < upper[p]);
+}
+
+// Solves for the free parameters' part of the step, the held ones' part as it is on the way.
+fn solve_free() -> bool {
+    //@for p 0 PARAMETERS
+    {
+        var right = gradient[$p];
+        //@for q 0 $p
+        right -= select(normal[$p][$q] * way[$q], 0.0, free[$q]);
+        //@end
+        //@for q $p+1 PARAMETERS
+        right -= select(normal[$q][$p] * way[$q], 0.0, free[$q]);
+        //@end
+        delta[$p] = select(way[$p], right, free[$p]);
+    }
+    //@end
+    let positive = factorise();
+    substitute();
+    return positive;
+}
+
+// The step from a parameter's value to the bound that a step of `goal` would cross.
+fn step_to_face(p: u32, goal: f32) -> f32 {
+    return select(upper[p], lower[p], accepted[p] + goal < lower[p]) - accepted[p];
+}
+
+// The share of the way to the solution that lies inside the bounds of a parameter.
+fn share_inside(p: u32) -> f32 {
+    let end = accepted[p] + delta[p];
+    let left = delta[p] - way[p];
+    let share = clamp((step_to_face(p, delta[p]) - way[p]) / left, 0.0, 1.0);
+    return select(share, 1.0, !free[p] | (left == 0.0) | ((end >= lower[p]) & (end <= upper[p])));
+}
+
+// What a held parameter would gain if it alone were free, from what is left of its gradient and the sum of the
+// magnitudes of its terms; 0 unless the cost falls inwards.
+fn gain_inwards(p: u32, slope: f32, size: f32) -> f32 {
+    let value = accepted[p] + way[p];
+    let inwards = select(-slope, slope, value - lower[p] <= upper[p] - value);
+    let diagonal = normal[p][p];
+    let vain = (lower[p] < upper[p]) & (diagonal > 0.0) & (inwards > SLIGHT * size);
+    return select(0.0, inwards * (inwards / diagonal), vain);
+}
+
+// Goes towards the solution as far as the first face, and holds what meets it; or, if it meets none, frees the held
+// parameter that gains most. False where nothing has changed.
+fn turn() -> bool {
+    var first = 1.0;
+    //@for p 0 PARAMETERS
+    let share$p = share_inside($pu);
+    first = min(first, share$p);
+    //@end
+    //@for p 0 PARAMETERS
+    {
+        let meets = free[$p] & (first < 1.0) & (share$p == first);
+        let there = select(delta[$p], way[$p] + first * (delta[$p] - way[$p]), first < 1.0);
+        way[$p] = select(there, step_to_face($pu, delta[$p]), meets);
+        free[$p] = free[$p] & !meets;
+    }
+    //@end
+    if first < 1.0 {
+        return true;
+    }
+    var most = 0.0;
+    //@for p 0 PARAMETERS
+    var gain$p = 0.0;
+    if !free[$p] {
+        let damping = mu * max(normal[$p][$p], lowest / (unit[$p] * unit[$p])) * way[$p];
+        var slope = gradient[$p] - damping;
+        var size = abs(gradient[$p]) + abs(damping);
+        //@for q 0 $p+1
+        let term$q = normal[$p][$q] * way[$q];
+        slope -= term$q;
+        size += abs(term$q);
+        //@end
+        //@for q $p+1 PARAMETERS
+        let term$q = normal[$q][$p] * way[$q];
+        slope -= term$q;
+        size += abs(term$q);
+        //@end
+        gain$p = gain_inwards($pu, slope, size);
+    }
+    most = max(most, gain$p);
+    //@end
+    //@for p 0 PARAMETERS
+    free[$p] = free[$p] | ((most > 0.0) & (gain$p == most));
+    //@end
+    return most > 0.0;
+}
+
+// Solves for the damped step, from face to face; false where a matrix does not factorise.
+fn solve() -> bool {
+    set_free();
+    set_lowest();
+    //@for p 0 PARAMETERS
+    way[$p] = 0.0;
+    //@end
+    for (var leg = 0u; leg <= LEGS * PARAMETERS; leg++) {
+        if !solve_free() {
+            return false;
+        }
+        if !turn() {
+            break;
+        }
+    }
+    delta = way;
+    return true;
+}
+
+// Puts the trial point at the end of the step, inside the box.
+fn advance() {
+    //@for p 0 PARAMETERS
+    trial[$p] = min(max(accepted[$p] + delta[$p], lower[$p]), upper[$p]);
+    //@end
+}

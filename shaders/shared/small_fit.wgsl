@@ -1,0 +1,107 @@
+// The numbers of a small fit, its beginning, and the solution of its damped equation. Indices are constants.
+//@use math
+
+var<private> accepted: array<f32, PARAMETERS>;
+var<private> trial: array<f32, PARAMETERS>;
+// powers of two that parameters are measured in
+var<private> unit: array<f32, PARAMETERS>;
+var<private> cost: f32;
+var<private> trial_cost: f32;
+var<private> gradient: array<f32, PARAMETERS>; // minus half of the cost's
+var<private> trial_gradient: array<f32, PARAMETERS>;
+// The lower triangle of J^T J
+var<private> normal: array<array<f32, PARAMETERS>, PARAMETERS>;
+var<private> trial_normal: array<array<f32, PARAMETERS>, PARAMETERS>;
+// L and 1 / D of L D L^T, and the step
+var<private> factor: array<array<f32, PARAMETERS>, PARAMETERS>;
+var<private> inverse: array<f32, PARAMETERS>;
+var<private> delta: array<f32, PARAMETERS>;
+var<private> mu: f32;
+var<private> nu: f32;
+// The share of the largest element that elements of the damping's diagonal have at least, 0 once it is released, and
+// that least element, in the parameters' units
+var<private> floor_share: f32;
+var<private> lowest: f32;
+var<private> undamped: bool; // no free parameter is damped by more than a negligible share of its own diagonal
+// The reduction that the step to the trial point predicts: negative if that step was shortened, and therefore tells
+// nothing about the next; 0 before the first one
+var<private> promise: f32;
+var<private> is_near: bool; // what steps to come promise is as small as asked
+var<private> rounds: i32;
+var<private> rejections: i32;
+var<private> status: i32;
+
+// The power of two nearest to |x| in logarithm; 1 of 0. Those beyond 2^60 either way would leave the range.
+fn unit_of(x: f32) -> f32 {
+    let exponent = bitcast<f32>(bitcast<u32>(abs(x) * 1.41421356) & 0x7f800000u);
+    return select(clamp(exponent, power_of_two(-60), power_of_two(60)), 1.0, x == 0.0);
+}
+
+// Puts a fit at its start.
+fn begin(fit: u32) {
+    //@for p 0 PARAMETERS
+    trial[$p] = given[fit * GIVEN + $pu];
+    unit[$p] = unit_at(fit, $pu);
+    //@end
+    mu = INITIAL_DAMPING;
+    nu = 2.0;
+    floor_share = DIAGONAL_FLOOR;
+    promise = 0.0;
+    rounds = 0;
+    rejections = 0;
+    status = RUNNING;
+    begin_bounds(fit);
+}
+
+// Factorises A + mu max(diag A, lowest) of the free parameters as L D L^T; false where it is not positive definite. A
+// parameter that is held or has no influence stays where it is.
+fn factorise() -> bool {
+    var positive = true;
+    undamped = true;
+    //@for i 0 PARAMETERS
+    {
+        let diagonal = normal[$i][$i];
+        let damping = mu * max(diagonal, lowest / (unit[$i] * unit[$i]));
+        let moves = (diagonal > 0.0) & is_free($iu);
+        undamped = undamped & !(moves & (damping >= UNDAMPED * diagonal));
+        var pivot = select(1.0, diagonal + damping, moves);
+        //@for j 0 $i
+        var row$j = select(0.0, normal[$i][$j], is_free($iu) & is_free($ju));
+        //@for k 0 $j
+        row$j -= row$k * factor[$j][$k];
+        //@end
+        //@end
+        //@for j 0 $i
+        factor[$i][$j] = row$j * inverse[$j];
+        pivot -= row$j * factor[$i][$j];
+        //@end
+        positive = positive & (pivot > 0.0);
+        inverse[$i] = 1.0 / pivot;
+    }
+    //@end
+    return positive;
+}
+
+// Solves L D L^T x = delta in place.
+fn substitute() {
+    //@for i 0 PARAMETERS
+    //@for k 0 $i
+    delta[$i] -= factor[$i][$k] * delta[$k];
+    //@end
+    //@end
+    //@back i 0 PARAMETERS
+    delta[$i] *= inverse[$i];
+    //@for k $i+1 PARAMETERS
+    delta[$i] -= factor[$k][$i] * delta[$k];
+    //@end
+    //@end
+}
+
+// Sets the least element of the damping's diagonal.
+fn set_lowest() {
+    lowest = 0.0;
+    //@for p 0 PARAMETERS
+    lowest = max(lowest, select(0.0, normal[$p][$p] * unit[$p] * unit[$p], is_free($pu)));
+    //@end
+    lowest *= floor_share;
+}
