@@ -29,8 +29,9 @@ use crate::solver::small::{
 use crate::solver::{Device as _, LevenbergMarquardt, Status};
 use crate::threads;
 
-/// Number of fits that go to a GPU together.
-const CHUNK: usize = 1 << 16;
+/// Number of fits that go to a GPU together, and of those that it makes at a time: the next ones are sent meanwhile.
+const CHUNK: usize = 1 << 17;
+const AT_A_TIME: usize = 1 << 15;
 /// Number of fits that one thread takes through both precisions, so that their data stay in its cache.
 const TASK: usize = 2048;
 /// Length of the next step, as a share of the errors, at which a fit ends.
@@ -102,7 +103,7 @@ impl<'a> Passage<'a> {
     /// Builds the solvers for up to `capacity` curves at once, without running them: in f64, and in f32 unless the fits
     /// are exact.
     fn precisions(&self, capacity: usize) -> Result<Precisions> {
-        let single = || self.problem(capacity, SmallModel::Single(self.formula.lanes(), self.lane_sums()));
+        let single = || self.problem(capacity.min(AT_A_TIME), SmallModel::Single(self.formula.lanes(), self.lane_sums()));
         let double = self.problem(capacity, SmallModel::Double(self.formula.lanes(), self.lane_sums()));
         let single = match self.exact {
             true => None,
