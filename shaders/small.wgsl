@@ -48,8 +48,8 @@ fn linearise(fit: u32, lane: u32) {
 }
 
 // Accepts or rejects the trial point by its cost, and updates the damping (Nielsen 1999, eqs. 2.20-2.21). The first
-// point is accepted, whatever it is. A cost may be higher by less than its rounding. A shortened step may gain less than
-// that: it is accepted as if its gain ratio were a half, at which the damping stays.
+// point is accepted, whatever it is. A cost may be higher by less than its rounding. A shortened step may gain less
+// than that: it is accepted as if its gain ratio were a half, at which the damping stays.
 fn judge() {
     var sum = trial_cost;
     //@for p 0 PARAMETERS
@@ -151,8 +151,8 @@ fn shorten() -> f32 {
     return share;
 }
 
-// Sets the status of a fit that ends, and puts the next trial point at the end of the step that has been solved for. The
-// last step is taken without an evaluation where it is to be trusted.
+// Sets the status of a fit that ends, and puts the next trial point at the end of the step that has been solved for.
+// The last step is taken without an evaluation where it is to be trusted.
 fn choose() {
     let all = promises();
     let trusted = is_trusted(); // of the whole step: a shortened one never is short
@@ -166,8 +166,8 @@ fn choose() {
     let limit = TOLERANCE * min(cost, LARGEST_COST);
     let together = select(1.0, min(1.0, TOGETHER * shrinkage * shrinkage), comparable);
     is_near = remaining <= limit * together;
-    // 2. A step that is not to be trusted is evaluated, unless what it promises is too little to take it at all; what no
-    // longer shrinks is rounding.
+    // 2. A step that is not to be trusted is evaluated, unless what it promises is too little to take it at all; what
+    // no longer shrinks is rounding.
     let stagnates = !comparable | (reduction > STAGNATES * promise);
     let ends = is_near & (trusted | (reduction <= limit));
     var small_reduction = ends | (stagnates & (remaining <= LEAST_REDUCTION * cost));

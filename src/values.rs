@@ -3,11 +3,6 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use rayon::prelude::*;
-
-/// Numbers that one thread widens, at least.
-const WIDENED: usize = 1 << 14;
-
 /// Numbers of [`Curves`](crate::Curves) and [`Spectra`](crate::Spectra): borrowed or owned, f64 or f32. Fits read f32
 /// as it is, widened where it is needed, and never as a whole.
 ///
@@ -20,6 +15,29 @@ const WIDENED: usize = 1 << 14;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Values<'a>(Kind<'a>);
+
+/// Some numbers in the precision in which they are stored.
+#[derive(Clone, Copy, Debug)]
+pub enum Numbers<'a> {
+    /// Numbers in f64.
+    Double(&'a [f64]),
+    /// Numbers in f32.
+    Single(&'a [f32]),
+}
+
+impl Numbers<'_> {
+    /// Returns the number at this index.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[inline(always)]
+    pub fn get(self, index: usize) -> f64 {
+        match self {
+            Numbers::Double(values) => values[index],
+            Numbers::Single(values) => values[index].into(),
+        }
+    }
+}
 
 #[derive(Clone, Debug)]
 enum Kind<'a> {
@@ -92,6 +110,14 @@ impl<'a> Values<'a> {
         }
     }
 
+    /// Returns the numbers of a range as they are stored.
+    pub(crate) fn slice(&self, some: Range<usize>) -> Numbers<'_> {
+        match &self.0 {
+            Kind::Double(values) => Numbers::Double(&values[some]),
+            Kind::Single(values) => Numbers::Single(&values[some]),
+        }
+    }
+
     /// Returns the numbers of a range as f64: borrowed if they are f64, else converted into `scratch`, which is
     /// overwritten.
     pub(crate) fn part<'s>(&'s self, some: Range<usize>, scratch: &'s mut Vec<f64>) -> &'s [f64] {
@@ -99,7 +125,7 @@ impl<'a> Values<'a> {
             Kind::Double(values) => &values[some],
             Kind::Single(values) => {
                 scratch.clear();
-                scratch.par_extend(values[some].par_iter().with_min_len(WIDENED).map(|x| f64::from(*x)));
+                scratch.extend(values[some].iter().map(|x| f64::from(*x)));
                 scratch
             }
         }

@@ -14,6 +14,7 @@ use super::Estimator;
 use super::settings::LevenbergMarquardt;
 use crate::error::Result;
 use crate::math::lanes::Lanes;
+pub use crate::values::Numbers;
 
 /// Most parameters of a small fit.
 pub const MOST_PARAMETERS: usize = 16;
@@ -134,7 +135,7 @@ pub struct SmallBatch<'a> {
     pub x: &'a [f64],
     pub own_grid: bool,
     /// (fits, points)
-    pub y: &'a [f64],
+    pub y: Numbers<'a>,
     /// (fits, points): standard deviations, without all 1.
     pub sigma: Option<&'a [f64]>,
     /// (fits, points): true points do not count.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::{SIZES, gpu};
 use popfit::low_level::cpu::CpuDevice;
 use popfit::low_level::solver::small::{
-    LaneBlock, LaneGrid, LaneModel, Rounding, SmallBatch, SmallColumns, SmallModel, SmallProblem, SumRounding, WAITING,
+    LaneBlock, LaneGrid, LaneModel, Numbers, Rounding, SmallBatch, SmallColumns, SmallModel, SmallProblem, SumRounding,
+    WAITING,
 };
 use popfit::low_level::solver::{Device, Estimator, LevenbergMarquardt};
 use popfit::{Formula, Status};
@@ -135,7 +136,7 @@ impl Data {
         SmallBatch {
             x: &self.x,
             own_grid,
-            y: &self.y,
+            y: Numbers::Double(&self.y),
             sigma: weighted.then_some(&self.sigma),
             mask: weighted.then_some(&self.mask),
             starts: &self.starts,

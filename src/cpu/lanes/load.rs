@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::block::{Block, RUNNING};
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, pick};
-use crate::solver::small::{GaussianPrior, SmallBatch, SmallColumns, SmallProblem, unit};
+use crate::solver::small::{GaussianPrior, Numbers, SmallBatch, SmallColumns, SmallProblem, unit};
 
 /// A batch, and the index of its fit that is the first of the columns at hand.
 #[derive(Clone, Copy)]
@@ -41,10 +41,10 @@ fn put<R: Real>(rows: &mut [Lanes<R>], lane: usize, values: impl Iterator<Item =
 
 /// Copies the numbers of each seat's fit from `values` (fits, rows) into its lane; `first` is the first fit's index
 /// there.
-pub fn fill<R: Real>(rows: &mut [Lanes<R>], seats: &[Seat], values: &[f64], first: usize) {
+pub fn fill<R: Real, T: Into<f64> + Copy>(rows: &mut [Lanes<R>], seats: &[Seat], values: &[T], first: usize) {
     let count = rows.len();
     for &Seat { lane: l, fit: k } in seats {
-        put(rows, l, values[(first + k) * count..][..count].iter().map(|x| R::of(*x)));
+        put(rows, l, values[(first + k) * count..][..count].iter().map(|x| R::of((*x).into())));
     }
 }
 
@@ -77,7 +77,10 @@ pub fn units(batch: &SmallBatch<'_>, parameters: Range<usize>, out: &mut Vec<f64
 /// `pulp` dispatch, where compilers take to scattering stores, which are slow.
 pub fn load<R: Real>(block: &mut Block<R>, seats: &[Seat], source: &Source<'_>, columns: &SmallColumns<'_>) {
     let (count, batch, first) = (block.parameters, &source.batch, source.first);
-    fill(&mut block.y, seats, batch.y, first);
+    match batch.y {
+        Numbers::Double(y) => fill(&mut block.y, seats, y, first),
+        Numbers::Single(y) => fill(&mut block.y, seats, y, first),
+    }
     fill(&mut block.x, seats, batch.x, first);
     fill_weights(&mut block.weight, seats, source);
     for &Seat { lane: l, fit: k } in seats {

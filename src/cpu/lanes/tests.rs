@@ -10,7 +10,7 @@ use crate::math::lanes::{LANES, Lanes};
 use crate::math::triangle::{packed_index, packed_length};
 use crate::solver::member::{Member, Phase};
 use crate::solver::round::step::{Rules, step};
-use crate::solver::small::{Rounding, SmallBatch, SmallModel, SmallProblem};
+use crate::solver::small::{Numbers, Rounding, SmallBatch, SmallModel, SmallProblem};
 use crate::solver::thresholds::CLOSE;
 use crate::solver::{Bounds, Estimator, LevenbergMarquardt};
 
@@ -174,7 +174,16 @@ fn small(parameters: usize) -> SmallProblem {
 }
 
 fn batch<'a>(starts: &'a [f64], bounds: Option<(&'a [f64], &'a [f64])>) -> SmallBatch<'a> {
-    SmallBatch { x: &[], own_grid: false, y: &[], sigma: None, mask: None, starts, units: None, bounds }
+    SmallBatch {
+        x: &[],
+        own_grid: false,
+        y: Numbers::Double(&[]),
+        sigma: None,
+        mask: None,
+        starts,
+        units: None,
+        bounds,
+    }
 }
 
 /// Returns a block with a fit in each lane, at its start.

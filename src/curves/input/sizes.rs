@@ -3,13 +3,23 @@
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
+use crate::math::Real;
 use crate::threads;
+use crate::values::Numbers;
 
 /// Number of fits that one thread looks at, at least.
 const PART: usize = 2048;
 
 /// Returns the largest |y| of each fit, (fits); NaN where one is not finite. `y`: (fits, points).
-pub(crate) fn sizes(y: &[f64], points: usize) -> Vec<f64> {
+pub(crate) fn sizes(y: Numbers<'_>, points: usize) -> Vec<f64> {
+    match y {
+        Numbers::Double(y) => sizes_of(y, points),
+        Numbers::Single(y) => sizes_of(y, points),
+    }
+}
+
+/// Returns the same of numbers in one precision.
+fn sizes_of<R: Real>(y: &[R], points: usize) -> Vec<f64> {
     let mut out = vec![0.0; y.len() / points];
     let parts = y.par_chunks(PART * points).zip(out.par_chunks_mut(PART));
     threads::in_pool(|| parts.for_each(|(y, out)| Arch::new().dispatch(Sizes { y, points, out })));
@@ -22,13 +32,13 @@ pub(crate) fn roots(variances: &mut [f64], factors: &[f64]) {
     Arch::new().dispatch(Roots { variances, factors });
 }
 
-struct Sizes<'a> {
-    y: &'a [f64],
+struct Sizes<'a, R> {
+    y: &'a [R],
     points: usize,
     out: &'a mut [f64],
 }
 
-impl WithSimd for Sizes<'_> {
+impl<R: Real> WithSimd for Sizes<'_, R> {
     type Output = ();
 
     #[inline(always)]
@@ -38,7 +48,7 @@ impl WithSimd for Sizes<'_> {
         for (y, out) in self.y.chunks_exact(self.points).zip(self.out) {
             let mut most = 0;
             for y in y {
-                most = u64::max(most, y.to_bits() & MAGNITUDE);
+                most = u64::max(most, y.to_f64().to_bits() & MAGNITUDE);
             }
             *out = if most < f64::INFINITY.to_bits() { f64::from_bits(most) } else { f64::NAN };
         }
@@ -71,12 +81,15 @@ mod tests {
     #[test]
     fn sizes_are_the_largest_or_nan() {
         let y: Vec<f64> = (0..33).map(|j| -f64::from(j)).collect();
-        assert_eq!(sizes(&y, 11), [10.0, 21.0, 32.0]);
+        assert_eq!(sizes(Numbers::Double(&y), 11), [10.0, 21.0, 32.0]);
         for (at, x) in [(0, f64::NAN), (10, f64::INFINITY), (12, f64::NEG_INFINITY), (32, f64::NAN)] {
             let mut bad = y.clone();
             bad[at] = x;
-            let found = sizes(&bad, 11);
+            let found = sizes(Numbers::Double(&bad), 11);
             (0..3).for_each(|k| assert_eq!(found[k].is_nan(), k == at / 11, "{at}: {found:?}"));
+            let single: Vec<f32> = bad.iter().map(|y| *y as f32).collect();
+            let of_single = sizes(Numbers::Single(&single), 11);
+            assert!(found.iter().zip(&of_single).all(|(a, b)| a.to_bits() == b.to_bits()), "{at}: {of_single:?}");
         }
     }
 

@@ -79,7 +79,6 @@ struct Precisions {
 #[derive(Default)]
 struct Widened {
     x: Vec<f64>,
-    y: Vec<f64>,
     sigma: Vec<f64>,
     starts: Vec<f64>,
 }
@@ -103,7 +102,8 @@ impl<'a> Passage<'a> {
     /// Builds the solvers for up to `capacity` curves at once, without running them: in f64, and in f32 unless the fits
     /// are exact.
     fn precisions(&self, capacity: usize) -> Result<Precisions> {
-        let single = || self.problem(capacity.min(AT_A_TIME), SmallModel::Single(self.formula.lanes(), self.lane_sums()));
+        let single =
+            || self.problem(capacity.min(AT_A_TIME), SmallModel::Single(self.formula.lanes(), self.lane_sums()));
         let double = self.problem(capacity, SmallModel::Double(self.formula.lanes(), self.lane_sums()));
         let single = match self.exact {
             true => None,
@@ -231,7 +231,7 @@ impl<'a> Passage<'a> {
         let Precisions { single, double, widened } = precisions;
         let curves = self.curves;
         let masked = curves.masked(first..last, points);
-        let y = threads::in_pool(|| curves.y.part(first * points..last * points, &mut widened.y));
+        let y = curves.y.slice(first * points..last * points);
         let starts = curves.starts_of(first..last, p, &mut widened.starts);
         let sizes = sizes(y, points);
         let prepared = threads::in_pool(|| self.prepare(first..last, &sizes, starts));
@@ -318,13 +318,13 @@ impl<'a> Passage<'a> {
     fn is_good(&self, batch: &SmallBatch<'_>, k: usize, all_finite: bool, bad_x: &[usize]) -> bool {
         let (p, points) = (self.parameters, self.points);
         let counts = |j: usize| batch.mask.is_none_or(|mask| !mask[k * points + j]);
-        let y = &batch.y[k * points..(k + 1) * points];
+        let y = |j: usize| batch.y.get(k * points + j);
         let starts = &batch.starts[k * p..(k + 1) * p];
         let counted = self.fitter.estimator.takes_counts();
-        let mut good = all_finite || y.iter().enumerate().all(|(j, y)| y.is_finite() || !counts(j));
-        good &= !counted || y.iter().enumerate().all(|(j, y)| *y >= 0.0 || !counts(j));
+        let mut good = all_finite || (0..points).all(|j| y(j).is_finite() || !counts(j));
+        good &= !counted || (0..points).all(|j| y(j) >= 0.0 || !counts(j));
         // of nothing at all there is no optimum
-        good &= !counted || y.iter().enumerate().any(|(j, y)| *y > 0.0 && counts(j));
+        good &= !counted || (0..points).any(|j| y(j) > 0.0 && counts(j));
         good &= bad_x.iter().all(|j| !counts(*j));
         if let Some(sigma) = batch.sigma {
             let of_fit = &sigma[k * points..(k + 1) * points];
@@ -339,7 +339,7 @@ impl<'a> Passage<'a> {
         let inside = |q: usize| lower.is_empty() || (lower[q] <= starts[q] && starts[q] <= upper[q]);
         good &= (0..p).all(|q| starts[q].is_finite() && inside(q));
         let sigma = |j: usize| batch.sigma.map_or(1.0, |sigma| sigma[k * points + j]);
-        let sizes = y.iter().enumerate().filter(|(j, _)| counts(*j)).map(|(j, y)| (y / sigma(j)).abs());
+        let sizes = (0..points).filter(|j| counts(*j)).map(|j| (y(j) / sigma(j)).abs());
         good &= has_squares(sizes.fold(0.0, f64::max));
         let used = self.used(batch, k);
         let is_free = |q: &usize| lower.is_empty() || lower[*q] < upper[*q];

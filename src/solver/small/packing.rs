@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::{SmallBatch, SmallColumns, SmallProblem};
+use super::{Numbers, SmallBatch, SmallColumns, SmallProblem};
 use crate::solver::Status;
 use crate::threads;
 
@@ -101,7 +101,10 @@ impl Packing {
         given.clear();
         for &fit in fits {
             let data = fit * points..(fit + 1) * points;
-            observed.extend(batch.y[data.clone()].iter().map(|y| *y as f32));
+            match batch.y {
+                Numbers::Double(y) => observed.extend(y[data.clone()].iter().map(|y| *y as f32)),
+                Numbers::Single(y) => observed.extend_from_slice(&y[data.clone()]),
+            }
             if self.shape.is_weighted {
                 observed.extend(data.map(|j| weight(batch, j) as f32));
             }

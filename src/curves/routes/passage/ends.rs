@@ -116,7 +116,7 @@ impl Passage<'_> {
         }
         let own = k * points..(k + 1) * points;
         let counts = |j: &usize| batch.mask.is_none_or(|mask| !mask[*j]);
-        let weighted = |j: usize| batch.y[j] / batch.sigma.map_or(1.0, |sigma| sigma[j]);
+        let weighted = |j: usize| batch.y.get(j) / batch.sigma.map_or(1.0, |sigma| sigma[j]);
         rounding(own.filter(counts).map(weighted), f64::EPSILON)
     }
 
