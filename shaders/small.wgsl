@@ -1,5 +1,6 @@
 // Small fits: Levenberg-Marquardt of one fit an invocation, from its start to its end (src/solver/small.rs). The
-// numbers of a fit are private variables, whose indices are constants, so that compilers keep them in registers.
+// numbers of a fit are private arrays, indexed by constants once functions are inlined, so that compilers keep them in
+// registers.
 //
 // observed (fits, OBSERVED: y, weights and a grid, where fits have them), given (fits, GIVEN: start, units, lower and
 // upper bounds, where fits have them), grid (predictors x POINTS, where they share one): f32. result (fits, RESULT:
@@ -60,7 +61,7 @@ fn judge() {
     let promised = abs(promise);
     let hidden = (promise < 0.0) & (promised <= NOISE * cost);
     let lower = (trial_cost < cost * (1.0 + NOISE)) | (hidden & (trial_cost <= cost * (1.0 + NOISE)));
-    let gain_ratio = select(max((cost - trial_cost) / promised, 0.0), 0.5, first | hidden);
+    let gain_ratio = select(max((cost - trial_cost) / promised, 0.0), 0.5, first | hidden | (promised == 0.0));
     rounds += 1;
     if first | (finite & lower) {
         let t = 2.0 * gain_ratio - 1.0;
@@ -151,8 +152,8 @@ fn shorten() -> f32 {
     return share;
 }
 
-// Sets the status of a fit that ends, and puts the next trial point at the end of the step that has been solved for.
-// The last step is taken without an evaluation where it is to be trusted.
+// Decides whether the fit ends, and puts the next trial point at the end of the step. The last step is taken without an
+// evaluation where it is to be trusted.
 fn choose() {
     let all = promises();
     let trusted = is_trusted(); // of the whole step: a shortened one never is short
@@ -170,7 +171,7 @@ fn choose() {
     // no longer shrinks is rounding.
     let stagnates = !comparable | (reduction > STAGNATES * promise);
     let ends = is_near & (trusted | (reduction <= limit));
-    var small_reduction = ends | (stagnates & (remaining <= LEAST_REDUCTION * cost));
+    var small_reduction = ends | (stagnates & (remaining <= LEAST_FTOL * cost));
     var small_step = all.length <= XTOL * XTOL * all.size;
     // 3. What the floor of the damping held back is to move, too.
     if !undamped & (mu < UNDAMPED) & (small_reduction | small_step | (rounds >= PATIENCE)) {
@@ -197,6 +198,7 @@ fn choose() {
 fn is_sure() -> bool {
     free_all();
     mu = 0.0;
+    lowest = 0.0;
     var sure = factorise();
     var inflation = 0.0;
     var moved = 0.0;
@@ -221,15 +223,17 @@ fn is_sure() -> bool {
     let scale = abs(accepted[0]);
     let offset = accepted[LAST];
     let squares = normal[0][0];
-    let value = sqrt(scale * scale * squares + 2.0 * accepted[0] * offset * normal[LAST][0]
-        + offset * offset * normal[LAST][LAST]);
+    let value_squared = scale * scale * squares + 2.0 * accepted[0] * offset * normal[LAST][0]
+        + offset * offset * normal[LAST][LAST];
+    let value = sqrt(max(value_squared, 0.0));
     let bound = ROUNDINGS_OF_EXPONENT * exponent_rounding() + OTHER_ROUNDINGS * scale * sqrt(squares) + value;
     // data are rounded, too, and derivatives about as well as the value
     let points = f32(POINTS);
     let of_columns = (2.0 * bound / value + sqrt(points)) * sqrt(f32(PARAMETERS) * inflation * cost);
     let shift = ROUNDING * (2.0 * bound + of_columns + sqrt(moved));
     let allowed = ROUNDING_SHARE * sqrt(TOLERANCE * min(cost, LARGEST_COST));
-    return sure & (shift <= allowed) & (ROUNDING * points * inflation <= VARIANCE_ERROR) & (cost > LEAST_COST);
+    let has_variances = ROUNDING * points * inflation <= VARIANCE_ERROR;
+    return sure & has_variances & (value > 0.0) & (shift <= allowed) & (cost > LEAST_COST);
 }
 
 @compute @workgroup_size(FITS)
@@ -250,6 +254,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             set_free();
             if status == RUNNING && is_flat() {
                 status = GTOL_STATUS;
+                is_near = false; // that was said of the last point
             }
         }
         if status == RUNNING {

@@ -75,8 +75,8 @@ fn gain_inwards(p: u32, slope: f32, size: f32) -> f32 {
     let value = accepted[p] + way[p];
     let inwards = select(-slope, slope, value - lower[p] <= upper[p] - value);
     let diagonal = normal[p][p];
-    let vain = (lower[p] < upper[p]) & (diagonal > 0.0) & (inwards > SLIGHT * size);
-    return select(0.0, inwards * (inwards / diagonal), vain);
+    let gains = (lower[p] < upper[p]) & (diagonal > 0.0) & (inwards > SLIGHT * size);
+    return select(0.0, inwards * (inwards / diagonal), gains);
 }
 
 // Goes towards the solution as far as the first face, and holds what meets it; or, if it meets none, frees the held

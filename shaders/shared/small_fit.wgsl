@@ -1,4 +1,4 @@
-// The numbers of a small fit, its beginning, and the solution of its damped equation. Indices are constants.
+// The numbers of a small fit, its beginning, and the solution of its damped equation.
 //@use math
 
 var<private> accepted: array<f32, PARAMETERS>;
@@ -47,6 +47,7 @@ fn begin(fit: u32) {
     nu = 2.0;
     floor_share = DIAGONAL_FLOOR;
     promise = 0.0;
+    is_near = false;
     rounds = 0;
     rejections = 0;
     status = RUNNING;

@@ -38,8 +38,11 @@ pub fn kernel_sources(recording: &Recording, method: &Method, capacity: usize) -
 }
 
 /// Returns the kernel of small fits that share a grid and have neither weights nor bounds.
-pub fn small_fit_source(problem: &SmallProblem) -> KernelSource {
+///
+/// # Errors
+/// Returns [`Error::Model`](crate::Error::Model) for a setting that f32 does not hold.
+pub fn small_fit_source(problem: &SmallProblem) -> Result<KernelSource> {
     let shape = Shape { own_grid: false, is_weighted: false, own_units: false, is_bounded: false };
-    let source = small::source(problem, Packing::new(problem, shape), problem.tolerance);
-    KernelSource { stem: "small", wgsl: source.text }
+    let source = small::source(problem, Packing::new(problem, shape), problem.tolerance)?;
+    Ok(KernelSource { stem: "small", wgsl: source.text })
 }

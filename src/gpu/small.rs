@@ -22,14 +22,14 @@ use crate::threads;
 /// The largest fits: their sums are variables of an invocation.
 pub(super) const MOST_PARAMETERS: usize = 8;
 pub(super) const MOST_POINTS: usize = 128;
-/// Bytes of memory of a workgroup that every device has, and most fits that it holds.
+/// Bytes of workgroup memory that every device has, and the most fits of a workgroup.
 const WORKGROUP_BYTES: usize = 16_384;
 const MOST_FITS: usize = 64;
 /// Iterations that drivers let an invocation do, with a margin: software counts all its loops' together, to 65,535.
 const MOST_ITERATIONS: usize = 60_000;
-/// Roundings of a formula on a GPU, for each one on the CPU: WGSL allows a division two units in the last place more.
+/// By how much more values may be rounded on a GPU than on the CPU: WGSL allows a division 2.5 units in the last place.
 const ROUNDINGS: f32 = 1.5;
-/// A step of so many times a parameter's magnitude is as long as any: shorter ones are not shortened.
+/// A `largest_step` of this much is no limit.
 const LONGEST_STEP: f64 = 1e30;
 /// Bytes that are copied to the device as one piece: a number of each fit of a block.
 const PIECE: usize = 4 * BLOCK;
@@ -82,10 +82,13 @@ impl GpuSmallFitter {
             [packing.observed(), packing.given(), packing.result()].map(|numbers| numbers * capacity);
         let grid = if shape.own_grid { 1 } else { self.problem.predictors * self.problem.points };
         let largest = 4 * observed.max(given).max(result).max(grid) as u64;
-        if largest > context.limits.max_storage_buffer_binding_size {
-            return Err(context.too_large(format!("a buffer of {largest} bytes is above the limits")));
+        let workgroups = capacity / fits_per_workgroup(packing);
+        if largest > context.limits.max_storage_buffer_binding_size
+            || workgroups > context.limits.max_compute_workgroups_per_dimension as usize
+        {
+            return Err(context.too_large(format!("{capacity} small fits at a time are above the limits")));
         }
-        let source = source(&self.problem, packing, context.tolerance(self.problem.tolerance));
+        let source = source(&self.problem, packing, context.tolerance(self.problem.tolerance))?;
         let writes = [false, false, false, true];
         let Unbound { pipeline, layout } = pipelines::compiled(context, "small", &source, &writes)?;
         context.guarded(|| {
@@ -199,7 +202,10 @@ fn stride(packing: Packing) -> usize {
 }
 
 /// Returns the WGSL source of small fits of a packing, which end at this tolerance.
-pub(super) fn source(problem: &SmallProblem, packing: Packing, tolerance: f64) -> Source {
+///
+/// # Errors
+/// Returns [`Error::Model`] for a setting that f32 does not hold.
+pub(super) fn source(problem: &SmallProblem, packing: Packing, tolerance: f64) -> Result<Source> {
     let SmallProblem { points, parameters, settings, .. } = problem;
     let Shape { is_bounded, .. } = packing.shape;
     let mut constants = Constants::default();
@@ -237,9 +243,12 @@ pub(super) fn source(problem: &SmallProblem, packing: Packing, tolerance: f64) -
     constants.line(&format!("const SHORTENS: bool = {};", settings.largest_step < LONGEST_STEP));
     declare_access(&mut constants, problem, packing);
     declare_rounding(&mut constants, problem);
+    if let Some(message) = constants.bad {
+        return Err(Error::model(format!("small: {message}")));
+    }
     let user = UserCode { name: "model".into(), text: problem.wgsl.clone() };
     let uses = ["functions", if is_bounded { "small_bounded" } else { "small_unbounded" }];
-    Source::join(&constants, "small", include_str!("../../shaders/small.wgsl"), &uses, Some(&user))
+    Ok(Source::join(&constants, "small", include_str!("../../shaders/small.wgsl"), &uses, Some(&user)))
 }
 
 /// Adds the WGSL functions that read what fits of a shape have.

@@ -52,7 +52,7 @@ pub(super) fn declare_ends(constants: &mut Constants) {
     constants.float("LAST_CONTRACTION", LAST_CONTRACTION);
     constants.float("TOGETHER", TOGETHER);
     constants.float("STAGNATES", STAGNATES);
-    constants.float("LEAST_REDUCTION", LEAST_FTOL);
+    constants.float("LEAST_FTOL", LEAST_FTOL);
     constants.float("ROUNDING", ROUNDING.into());
     constants.float("ROUNDING_SHARE", ROUNDING_SHARE.into());
     constants.float("VARIANCE_ERROR", VARIANCE_ERROR.into());

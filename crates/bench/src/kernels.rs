@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let simplex = Method::NelderMead(NelderMead::default());
     let descent = Method::LevenbergMarquardt(LevenbergMarquardt::default());
     let mut kernels = kernel_sources(recording, &descent, CAPACITY)?;
-    kernels.extend(small_fits(recording));
+    kernels.extend(small_fits(recording)?);
     let of_simplices = kernel_sources(&task.evaluate.recording, &simplex, CAPACITY)?;
     kernels.extend(of_simplices.into_iter().filter(|kernel| kernel.stem == "simplex"));
     // arms of equal sizes have the same kernels
@@ -85,11 +85,12 @@ fn of_curve() -> Result<Task, Failure> {
 }
 
 /// Returns the kernel of small fits of that Gauss function.
-fn small_fits(recording: &Recording) -> Option<KernelSource> {
+fn small_fits(recording: &Recording) -> Result<Option<KernelSource>, Failure> {
     let wgsl = recording.stages.iter().find_map(|stage| match stage {
         Stage::Custom(custom) => Some(custom.wgsl.clone()),
         _ => None,
-    })?;
+    });
+    let Some(wgsl) = wgsl else { return Ok(None) };
     let no_rows: LaneModel<f32> = Arc::new(|_| ());
     let problem = SmallProblem {
         capacity: SMALL_CAPACITY,
@@ -106,7 +107,7 @@ fn small_fits(recording: &Recording) -> Option<KernelSource> {
         priors: Vec::new(),
         rounding: Rounding { points: no_rows, times: 0.0, sums: Some(ROUNDING) },
     };
-    Some(small_fit_source(&problem))
+    Ok(Some(small_fit_source(&problem)?))
 }
 
 /// Returns the only task of a list.

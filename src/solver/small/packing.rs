@@ -1,5 +1,5 @@
-//! What a device that makes small fits whole is sent of each fit, and what it sends back: rows of 32-bit numbers, one
-//! behind the other in the order of the fits.
+//! What a device that makes small fits whole is sent of each fit, and what it sends back: rows of 32-bit numbers, in
+//! the order of the fits.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::threads;
 
 /// Number of fits that are packed together. The last ones are filled up with fits of zeros.
 pub const BLOCK: usize = 64;
-/// Bounds that stand for none: infinities in comparisons are not safe on every GPU.
+/// What stands for infinite bounds: infinities in comparisons are not safe on every GPU.
 const FAR: f64 = 1e30;
 
 /// Bits of the last number of a result: the status, the rounds, and whether f32 is precise enough for the fit to end.
@@ -19,6 +19,9 @@ pub const ROUNDS_SHIFT: u32 = 8;
 pub const SURE: u32 = 1 << 22;
 /// Largest number of rounds that has room between them.
 pub const MOST_ROUNDS: u32 = (1 << 14) - 1;
+
+/// How fits of such a device may end beside success.
+const ENDS_WITHOUT_SUCCESS: [Status; 4] = [Status::MaxRounds, Status::Singular, Status::NotFinite, Status::Stalled];
 
 /// What the fits of a batch have beside data on a grid that all share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,8 +122,8 @@ impl Packing {
             }
             if let Some((lower, upper)) = batch.bounds {
                 let own = if lower.len() == p { 0..p } else { own };
-                given.extend(lower[own.clone()].iter().map(|x| x.max(-FAR) as f32));
-                given.extend(upper[own].iter().map(|x| x.min(FAR) as f32));
+                given.extend(lower[own.clone()].iter().map(|x| x.clamp(-FAR, FAR) as f32));
+                given.extend(upper[own].iter().map(|x| x.clamp(-FAR, FAR) as f32));
             }
         }
         observed.resize(BLOCK * self.observed(), 0.0);
@@ -176,18 +179,21 @@ impl Packing {
             let number = |word: &u32| f64::from(f32::from_bits(*word));
             let (parameters, rest) = result.split_at(p);
             let (variances, end) = rest.split_at(p);
+            let (chi2, code) = (number(&end[0]), end[1]);
+            let (status, rounds) = (code as u8 as i8, (code >> ROUNDS_SHIFT) & MOST_ROUNDS);
+            let is_end = Status::from_code(status.into()).is_some_and(|status| {
+                status.is_success() && chi2.is_finite() || ENDS_WITHOUT_SUCCESS.contains(&status)
+            });
+            if !is_end || rounds == 0 || code >= SURE << 1 {
+                return Err(fits[place]);
+            }
             let own = columns.parameters[k * p..(k + 1) * p].iter_mut().zip(parameters);
             own.for_each(|(to, word)| *to = number(word));
-            let code = end[1];
             let is_sure = code & SURE != 0;
             let own = columns.variances[k * p..(k + 1) * p].iter_mut().zip(variances);
             own.for_each(|(to, word)| *to = if is_sure { number(word) } else { f64::NAN });
             columns.promises[k] = if is_sure { f64::NAN } else { number(&variances[0]) };
-            columns.chi2[k] = number(&end[0]);
-            let (status, rounds) = (code as u8 as i8, (code >> ROUNDS_SHIFT) & MOST_ROUNDS);
-            if Status::from_code(status.into()).is_none() || rounds == 0 || code >= SURE << 1 {
-                return Err(fits[place]);
-            }
+            columns.chi2[k] = chi2;
             columns.status[k] = status;
             columns.rounds[k] = columns.rounds[k].saturating_add(rounds as u16);
         }

@@ -1,7 +1,8 @@
 //! Equations of a damped step, for one number. The step of a member (`step.rs`, in f64) and the steps of small fits,
 //! many side by side (`cpu/lanes`, in f32 or f64), are made of them and of [`Interval`](crate::solver::Interval). None
 //! has a branch, so that a loop over lanes becomes vector code. Their twins are in
-//! `shaders/shared/{judge,box,faces}.wgsl` for members and in `shaders/small.wgsl` for small fits.
+//! `shaders/shared/{judge,box,faces}.wgsl` for members, and in `shaders/small.wgsl` and
+//! `shaders/shared/small_bounded.wgsl` for small fits.
 
 use crate::math::Real;
 use crate::math::lanes::{absolute, pick};
