@@ -240,8 +240,8 @@ fn is_sure() -> bool {
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let first = group.x * FITS;
     for (var i = lane; i < FITS * COUNTED; i += FITS) {
-        let own = i / COUNTED;
-        tile[i + own * (STRIDE - COUNTED)] = observed[first * OBSERVED + i + own * (OBSERVED - COUNTED)];
+        let row = i / COUNTED;
+        tile[i + row * (STRIDE - COUNTED)] = observed[first * OBSERVED + i + row * (OBSERVED - COUNTED)];
     }
     workgroupBarrier();
     let fit = first + lane;
@@ -254,7 +254,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             set_free();
             if status == RUNNING && is_flat() {
                 status = GTOL_STATUS;
-                is_near = false; // that was said of the last point
             }
         }
         if status == RUNNING {
@@ -268,8 +267,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             }
         }
     }
-    let converged = (status == GTOL_STATUS) | (status == FTOL_STATUS) | (status == XTOL_STATUS)
-        | (status == FTOL_XTOL_STATUS);
+    // not GTOL: what is known of being near belongs to the point before
+    let converged = (status == FTOL_STATUS) | (status == XTOL_STATUS) | (status == FTOL_XTOL_STATUS);
     var sure = false;
     if SUMS_TELL && converged && is_near {
         sure = is_sure();

@@ -161,26 +161,26 @@ fn whole_fits_agree() {
         let batch = data.batch();
         let exact = fit(&CpuDevice, SmallModel::Double(decay!(f64), None), None, &batch);
         let cpu = fit(&CpuDevice, SmallModel::Single(decay!(f32), None), None, &batch);
-        let found = fit(&gpu, SmallModel::Single(decay!(f32), None), None, &batch);
+        let on_gpu = fit(&gpu, SmallModel::Single(decay!(f32), None), None, &batch);
         for k in 0..count {
             // f32 may find steps made of rounding until its rounds are over: f64 begins such fits again
-            let out_of_rounds = [&cpu, &found].map(|fits| fits.3[k] == Status::MaxRounds.code() as i8);
+            let out_of_rounds = [&cpu, &on_gpu].map(|fits| fits.3[k] == Status::MaxRounds.code() as i8);
             creeping.iter_mut().zip(out_of_rounds).for_each(|(count, is_out)| *count += usize::from(is_out));
             if out_of_rounds.contains(&true) {
                 continue;
             }
-            let good = [&cpu, &found, &exact].iter().all(|fits| is_success(fits, k));
-            assert!(good, "{shape:?} {k}: {} {}", cpu.3[k], found.3[k]);
-            assert!((cpu.2[k] / found.2[k] - 1.0).abs() < 1e-4, "{shape:?} {k}: chi2 {} {}", cpu.2[k], found.2[k]);
+            let good = [&cpu, &on_gpu, &exact].iter().all(|fits| is_success(fits, k));
+            assert!(good, "{shape:?} {k}: {} {}", cpu.3[k], on_gpu.3[k]);
+            assert!((cpu.2[k] / on_gpu.2[k] - 1.0).abs() < 1e-4, "{shape:?} {k}: chi2 {} {}", cpu.2[k], on_gpu.2[k]);
             for i in 3 * k..3 * k + 3 {
                 // nobody vouches for the rounding
-                assert!(found.1[i].is_nan());
+                assert!(on_gpu.1[i].is_nan());
                 // at a bound there is no error: the parameter itself must agree
                 let sigma = (exact.1[i] * exact.2[k] / POINTS as f64).sqrt();
-                let most = if sigma.is_nan() { 1e-6 * cpu.0[i].abs() } else { 0.02 * sigma };
-                let [cpu, found, exact] = [&cpu, &found, &exact].map(|fits| fits.0[i]);
-                assert!((cpu - found).abs() <= most, "{shape:?} {k}: {cpu} {found} {sigma}");
-                assert!((cpu - exact).abs() <= most, "{shape:?} {k}: {cpu} {exact} {sigma}");
+                let tolerance = if sigma.is_nan() { 1e-6 * cpu.0[i].abs() } else { 0.02 * sigma };
+                let [cpu, on_gpu, exact] = [&cpu, &on_gpu, &exact].map(|fits| fits.0[i]);
+                assert!((cpu - on_gpu).abs() <= tolerance, "{shape:?} {k}: {cpu} {on_gpu} {sigma}");
+                assert!((cpu - exact).abs() <= tolerance, "{shape:?} {k}: {cpu} {exact} {sigma}");
             }
         }
     }
@@ -198,15 +198,15 @@ fn fits_end_in_f32_where_their_sums_tell() {
         let batch = data.batch();
         let exact = fit(&CpuDevice, SmallModel::Double(decay!(f64), None), None, &batch);
         let cpu = fit(&CpuDevice, SmallModel::Single(decay!(f32), None), sums(others), &batch);
-        let found = fit(&gpu, SmallModel::Single(decay!(f32), None), sums(others), &batch);
-        let ended: Vec<usize> = (0..130).filter(|k| found.1[3 * k].is_finite()).collect();
+        let on_gpu = fit(&gpu, SmallModel::Single(decay!(f32), None), sums(others), &batch);
+        let ended: Vec<usize> = (0..130).filter(|k| on_gpu.1[3 * k].is_finite()).collect();
         assert!(ended.len() >= least && (least > 0 || ended.is_empty()), "{bounded} {others}: {}", ended.len());
         for k in ended {
-            assert!(is_success(&found, k) && cpu.1[3 * k].is_finite(), "{k}");
+            assert!(is_success(&on_gpu, k) && cpu.1[3 * k].is_finite(), "{k}");
             for i in 3 * k..3 * k + 3 {
-                assert!((found.1[i] / exact.1[i] - 1.0).abs() < 1e-3, "{k}: {} {}", found.1[i], exact.1[i]);
+                assert!((on_gpu.1[i] / exact.1[i] - 1.0).abs() < 1e-3, "{k}: {} {}", on_gpu.1[i], exact.1[i]);
                 let sigma = (exact.1[i] * exact.2[k] / POINTS as f64).sqrt();
-                assert!((found.0[i] - exact.0[i]).abs() < 1e-3 * sigma, "{k}: {} {}", found.0[i], exact.0[i]);
+                assert!((on_gpu.0[i] - exact.0[i]).abs() < 1e-3 * sigma, "{k}: {} {}", on_gpu.0[i], exact.0[i]);
             }
         }
     }

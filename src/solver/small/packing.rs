@@ -112,18 +112,18 @@ impl Packing {
                 observed.extend(data.map(|j| weight(batch, j) as f32));
             }
             if self.shape.own_grid {
-                let own = self.predictors * points;
-                observed.extend(batch.x[fit * own..(fit + 1) * own].iter().map(|x| *x as f32));
+                let length = self.predictors * points;
+                observed.extend(batch.x[fit * length..(fit + 1) * length].iter().map(|x| *x as f32));
             }
-            let own = fit * p..(fit + 1) * p;
-            given.extend(starts[own.clone()].iter().map(|x| *x as f32));
+            let of_fit = fit * p..(fit + 1) * p;
+            given.extend(starts[of_fit.clone()].iter().map(|x| *x as f32));
             if let Some(units) = batch.units {
-                given.extend(units[own.clone()].iter().map(|x| *x as f32));
+                given.extend(units[of_fit.clone()].iter().map(|x| *x as f32));
             }
             if let Some((lower, upper)) = batch.bounds {
-                let own = if lower.len() == p { 0..p } else { own };
-                given.extend(lower[own.clone()].iter().map(|x| x.clamp(-FAR, FAR) as f32));
-                given.extend(upper[own].iter().map(|x| x.clamp(-FAR, FAR) as f32));
+                let bounded = if lower.len() == p { 0..p } else { of_fit };
+                given.extend(lower[bounded.clone()].iter().map(|x| x.clamp(-FAR, FAR) as f32));
+                given.extend(upper[bounded].iter().map(|x| x.clamp(-FAR, FAR) as f32));
             }
         }
         observed.resize(BLOCK * self.observed(), 0.0);
@@ -158,8 +158,8 @@ impl Packing {
             parts.try_for_each(|(block, (((parameters, variances), (chi2, promises)), (status, rounds)))| {
                 let before = first + block * BLOCK;
                 let places = place_of(before)..place_of(before + status.len());
-                let own = &mut SmallColumns { parameters, variances, chi2, promises, status, rounds };
-                self.unpack_block(results, fits, places, before, own)
+                let mut columns = SmallColumns { parameters, variances, chi2, promises, status, rounds };
+                self.unpack_block(results, fits, places, before, &mut columns)
             })
         })
     }
@@ -187,11 +187,14 @@ impl Packing {
             if !is_end || rounds == 0 || code >= SURE << 1 {
                 return Err(fits[place]);
             }
-            let own = columns.parameters[k * p..(k + 1) * p].iter_mut().zip(parameters);
-            own.for_each(|(to, word)| *to = number(word));
             let is_sure = code & SURE != 0;
-            let own = columns.variances[k * p..(k + 1) * p].iter_mut().zip(variances);
-            own.for_each(|(to, word)| *to = if is_sure { number(word) } else { f64::NAN });
+            let of_fit = k * p..(k + 1) * p;
+            for (to, word) in columns.parameters[of_fit.clone()].iter_mut().zip(parameters) {
+                *to = number(word);
+            }
+            for (to, word) in columns.variances[of_fit].iter_mut().zip(variances) {
+                *to = if is_sure { number(word) } else { f64::NAN };
+            }
             columns.promises[k] = if is_sure { f64::NAN } else { number(&variances[0]) };
             columns.chi2[k] = chi2;
             columns.status[k] = status;
