@@ -3,9 +3,10 @@
 // registers.
 //
 // observed (fits, OBSERVED: y, weights and a grid, where fits have them), given (fits, GIVEN: start, units, lower and
-// upper bounds, where fits have them), grid (predictors x POINTS, where they share one): f32. result (fits, RESULT:
-// parameters, variances, chi2, end): bits. src/solver/small/packing.rs has the rows. fill(), predictors_at(),
-// weight_at(), unit_at() and exponent_rounding() are generated. Twin of src/cpu/small.rs and src/cpu/lanes.
+// upper bounds, where fits have them), grid (predictors x POINTS, where they share one): f32. result, by blocks of
+// fits: (BLOCK, PARAMETERS) parameters, as many variances, (BLOCK) chi2 and (BLOCK) ends: bits.
+// src/solver/small/packing.rs has the rows. fill(), predictors_at(), weight_at(), unit_at() and exponent_rounding() are
+// generated. Twin of src/cpu/small.rs and src/cpu/lanes.
 //@use functions, small_fit
 
 // What the rounds read of the observations of a workgroup's fits. The stride is odd, so that no two invocations meet in
@@ -273,15 +274,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if SUMS_TELL && converged && is_near {
         sure = is_sure();
     }
-    let place = fit * RESULT;
+    let block = fit / BLOCK * BLOCK * RESULT;
+    let place = fit % BLOCK;
     //@for p 0 PARAMETERS
-    result[place + $pu] = bitcast<u32>(accepted[$p]);
-    result[place + PARAMETERS + $pu] = bitcast<u32>(delta[$p]);
+    result[block + place * PARAMETERS + $pu] = bitcast<u32>(accepted[$p]);
+    result[block + (BLOCK + place) * PARAMETERS + $pu] = bitcast<u32>(delta[$p]);
     //@end
     if !sure {
-        result[place + PARAMETERS] = bitcast<u32>(promise); // from where f64 goes on
+        result[block + (BLOCK + place) * PARAMETERS] = bitcast<u32>(promise); // from where f64 goes on
     }
-    result[place + 2u * PARAMETERS] = bitcast<u32>(cost);
-    result[place + 2u * PARAMETERS + 1u] =
+    let ends = block + 2u * BLOCK * PARAMETERS;
+    result[ends + place] = bitcast<u32>(cost);
+    result[ends + BLOCK + place] =
         (bitcast<u32>(status) & 0xffu) | (u32(rounds) << ROUNDS_SHIFT) | select(0u, SURE, sure);
 }

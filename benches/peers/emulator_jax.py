@@ -82,12 +82,14 @@ def make_fit(layers):
     return jax.jit(jax.vmap(fit))
 
 
-def run_jax(fit, arrays, batch, seconds):
-    """Fits a second over whole batches, scaled labels, linearisations."""
-    starts, flux, inverse_sigma = arrays
+def run_jax(fit, arrays, batch, seconds, from_host):
+    """Fits a second over whole batches, scaled labels, linearisations. The arrays are on the device, unless they are sent from the host
+    while the clock runs."""
+    starts, flux, inverse_sigma = arrays if from_host else [jnp.asarray(x) for x in arrays]
     count = len(starts) // batch * batch
     parts = [slice(k, k + batch) for k in range(0, count, batch)]
-    one = lambda part: fit(starts[part], flux[part], inverse_sigma[part])
+    send = jax.device_put if from_host else lambda x: x
+    one = lambda part: fit(*[send(x[part]) for x in (starts, flux, inverse_sigma)])
     jax.block_until_ready(one(parts[0]))
     begin, rounds = time.perf_counter(), 0
     while rounds == 0 or time.perf_counter() - begin < seconds:
@@ -122,30 +124,33 @@ def main():
     parser.add_argument("--fits", type=int, default=512)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--popfit", type=Path, help="the example emulator_peer, built; without, cargo builds and runs it")
+    parser.add_argument("--precision", default="highest", choices=("default", "highest"),
+                        help="of JAX's products: highest is f32, as popfit computes; by default cards take TF32")
     options = parser.parse_args()
     program = options.popfit and options.popfit.resolve()
-    # f32 as popfit computes: no TF32
-    jax.config.update("jax_default_matmul_precision", "highest")
+    jax.config.update("jax_default_matmul_precision", None if options.precision == "default" else options.precision)
     layers, labels = read_network()
     fit = make_fit(layers)
     device = jax.devices()[0]
-    own = f"jax {jax.__version__}, {device.platform}: {device.device_kind}"
+    own = f"jax {jax.__version__}, {device.platform}: {device.device_kind}, products of precision {options.precision}"
     rows, best = [], {}
     with tempfile.TemporaryDirectory() as folder:
         popfit(program, folder, options.device, 0, options.fits)  # builds, and makes the data
         data = load_file(Path(folder) / "workload.safetensors")
         flux, ivar = data["flux"], data["ivar"]
         starts = np.zeros((len(flux), len(labels)), np.float32)
-        arrays = [jnp.asarray(x, jnp.float32) for x in (starts, flux, np.sqrt(ivar))]
+        arrays = [np.asarray(x, np.float32) for x in (starts, flux, np.sqrt(ivar))]
         batches = [batch for batch in BATCHES.get(device.platform, BATCHES["gpu"]) if batch <= len(flux)] or [len(flux)]
         for number in range(options.rounds):
             line = popfit(program, folder, options.device, options.seconds, options.fits)
-            peers = {batch: run_jax(fit, arrays, batch, options.seconds) for batch in batches}
+            peers = {batch: run_jax(fit, arrays, batch, options.seconds, False) for batch in batches}
             batch = max(peers, key=lambda batch: peers[batch][0])
             rate, found, steps = peers[batch]
+            sent, _, _ = run_jax(fit, arrays, batch, options.seconds, True)
             ratio = line["fits_per_s"] / rate
-            rows.append({"popfit": line["fits_per_s"], "jax": rate, "batch": batch, "ratio": ratio})
-            print(f"round {number + 1}: popfit {line['fits_per_s']:.0f} fits/s, JAX {rate:.0f} (batch {batch}), ratio {ratio:.2f}", flush=True)
+            rows.append({"popfit": line["fits_per_s"], "jax": rate, "jax_from_host": sent, "batch": batch, "ratio": ratio})
+            print(f"round {number + 1}: popfit {line['fits_per_s']:.0f} fits/s, JAX {rate:.0f} ({sent:.0f} from the host, batch {batch}), "
+                  f"ratio {ratio:.2f}", flush=True)
         answers = load_file(Path(folder) / "answers.safetensors")["labels"]
     reached = {"popfit": chi2(layers, scaled(labels, answers), flux, ivar)}
     reached["jax"] = chi2(layers, found, flux[: len(found)], ivar[: len(found)])

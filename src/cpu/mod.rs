@@ -2,6 +2,6 @@
 
 mod device;
 mod lanes;
-mod small;
+pub(crate) mod small;
 
 pub use device::CpuDevice;

@@ -10,12 +10,9 @@ use crate::error::Result;
 use crate::math::Real;
 use crate::math::lanes::LANES;
 use crate::solver::small::{
-    AddUp, LaneModel, SmallBatch, SmallColumns, SmallFitter, SmallModel, SmallProblem, WAITING,
+    AddUp, LaneModel, SmallBatch, SmallColumns, SmallFitter, SmallModel, SmallParts, SmallProblem, WAITING,
 };
 use crate::threads;
-
-/// Fits that one thread takes at a time.
-const TASK: usize = 2048;
 
 /// Small fits on all cores.
 pub struct CpuSmallFitter {
@@ -41,24 +38,31 @@ impl CpuSmallFitter {
     pub fn new(problem: SmallProblem) -> CpuSmallFitter {
         CpuSmallFitter { problem, single: Pool::default(), double: Pool::default() }
     }
-}
 
-impl SmallFitter for CpuSmallFitter {
-    fn fit(&mut self, batch: &SmallBatch<'_>, columns: &mut SmallColumns<'_>) -> Result<()> {
+    /// Makes all waiting fits of a part on this thread.
+    pub fn fit_part(&self, batch: &SmallBatch<'_>, columns: &mut SmallColumns<'_>) {
         match &self.problem.model {
-            SmallModel::Single(rows, sums) => {
-                threads::in_pool(|| fit_all(&self.problem, rows, sums, &self.single, batch, columns));
-            }
-            SmallModel::Double(rows, sums) => {
-                threads::in_pool(|| fit_all(&self.problem, rows, sums, &self.double, batch, columns));
-            }
+            SmallModel::Single(rows, sums) => fit_part(&self.problem, rows, sums, &self.single, batch, columns),
+            SmallModel::Double(rows, sums) => fit_part(&self.problem, rows, sums, &self.double, batch, columns),
         }
-        Ok(())
     }
 }
 
-/// Fits all waiting curves of a batch on all cores in precision R, and writes the results to the columns.
-fn fit_all<R: Real>(
+impl SmallFitter for CpuSmallFitter {
+    fn fit(&mut self, parts: &dyn SmallParts) -> Result<()> {
+        let fit = |part: usize| {
+            if parts.begin(part).is_none() {
+                return Ok(());
+            }
+            parts.lend(part, &mut |batch, columns| self.fit_part(batch, columns));
+            parts.end(part)
+        };
+        threads::in_pool(|| (0..parts.count()).into_par_iter().try_for_each(fit))
+    }
+}
+
+/// Makes all waiting fits of a part in precision R.
+fn fit_part<R: Real>(
     problem: &SmallProblem,
     rows: &LaneModel<R>,
     sums: &Option<AddUp<R>>,
@@ -69,32 +73,15 @@ fn fit_all<R: Real>(
     let shared_x: Vec<R> = if batch.own_grid { Vec::new() } else { batch.x.iter().map(|x| R::of(*x)).collect() };
     let is_plain = problem.estimator.is_least_squares() && !batch.is_weighted() && !batch.own_grid;
     let model = Model { rows, sums: sums.as_ref().filter(|_| is_plain), shared_x: &shared_x };
-    let count = problem.parameters;
-    let parameters =
-        columns.parameters.par_chunks_mut(TASK * count).zip(columns.variances.par_chunks_mut(TASK * count));
-    let sums = columns.chi2.par_chunks_mut(TASK).zip(columns.promises.par_chunks_mut(TASK));
-    let ends = columns.status.par_chunks_mut(TASK).zip(columns.rounds.par_chunks_mut(TASK));
-    let parts = parameters.zip(sums).zip(ends).enumerate();
-    parts.for_each(|(task, ((parameters, sums), ends))| {
-        let mut columns = SmallColumns {
-            parameters: parameters.0,
-            variances: parameters.1,
-            chi2: sums.0,
-            promises: sums.1,
-            status: ends.0,
-            rounds: ends.1,
-        };
-        let (first, last) = (task * TASK, task * TASK + columns.status.len());
-        let mut scratch = Scratch::take(pool, problem, batch);
-        let Scratch { block, doubts, units } = &mut scratch;
-        measure(batch, first * count..last * count, units);
-        let source = Source { batch: *batch, first, units, problem };
-        fit_waiting(block, doubts, &model, &source, &mut columns);
-        if let Some(doubts) = doubts {
-            doubts.settle(&source, &mut columns);
-        }
-        pool.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
-    });
+    let mut scratch = Scratch::take(pool, problem, batch);
+    let Scratch { block, doubts, units } = &mut scratch;
+    measure(batch, units);
+    let source = Source { batch: *batch, units, problem };
+    fit_waiting(block, doubts, &model, &source, columns);
+    if let Some(doubts) = doubts {
+        doubts.settle(&source, columns);
+    }
+    pool.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
 }
 
 impl<R: Real> Scratch<R> {

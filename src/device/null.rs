@@ -11,8 +11,8 @@ use crate::buffers::LossSums;
 use crate::error::{Error, Result};
 use crate::math::triangle::{packed_index, packed_length};
 use crate::recording::{BufferId, Recording, Values};
-use crate::solver::small::packing::{BLOCK, Packed, Packing, Shape};
-use crate::solver::small::{SmallBatch, SmallColumns, SmallFitter, SmallProblem, WAITING};
+use crate::solver::small::packing::{BLOCK, Packed, Packing};
+use crate::solver::small::{PART, SmallFitter, SmallParts, SmallProblem};
 use crate::solver::{self, Batch, Method, Outcome, Pending, Places, Population, Status};
 use crate::threads;
 
@@ -59,7 +59,7 @@ impl solver::Device for NullDevice {
     }
 
     fn small_fitter(&self, problem: SmallProblem) -> Result<Option<Box<dyn SmallFitter>>> {
-        Ok(Some(Box::new(NullSmallFitter { problem, staged: Vec::new(), results: Vec::new() })))
+        Ok(Some(Box::new(NullSmallFitter { problem, rows: Vec::new() })))
     }
 }
 
@@ -145,32 +145,61 @@ impl Population for NullPopulation {
 /// Small fits that end where they began: packed as for a card, and unpacked from what one would send back.
 struct NullSmallFitter {
     problem: SmallProblem,
-    /// Copy of the last fits' rows, in place of the memory from which a card copies, and what it would send back.
-    staged: Vec<f32>,
+    /// In place of the memory from which a card copies, and to which.
+    rows: Vec<NullRows>,
+}
+
+/// The rows of a part.
+#[derive(Default)]
+struct NullRows {
+    /// `None` of a part that is not to be made.
+    packing: Option<Packing>,
+    sent: Vec<f32>,
     results: Vec<u32>,
 }
 
+impl NullRows {
+    /// Begins a part, packs its fits, and ends them at once.
+    fn pack(&mut self, problem: &SmallProblem, parts: &dyn SmallParts, part: usize) {
+        let NullRows { packing, sent, results } = self;
+        *packing = parts.begin(part).map(|shape| Packing::new(problem, shape));
+        let Some(packing) = *packing else { return };
+        sent.clear();
+        parts.lend(part, &mut |batch, columns| {
+            let fits = columns.status.len();
+            results.resize(fits.next_multiple_of(BLOCK) * packing.result(), 0);
+            let mut packed = Packed::default();
+            for (first, results) in (0..fits).step_by(BLOCK).zip(results.chunks_mut(BLOCK * packing.result())) {
+                packing.pack(first..(first + BLOCK).min(fits), batch, &mut packed);
+                sent.extend_from_slice(&packed.observed);
+                sent.extend_from_slice(&packed.given);
+                packing.end_at_starts(&packed.given, results);
+            }
+        });
+    }
+
+    /// Unpacks the results of a part, and ends it.
+    fn unpack(&self, parts: &dyn SmallParts, part: usize) -> Result<()> {
+        let Some(packing) = self.packing else { return Ok(()) };
+        let mut unpacked = Ok(());
+        parts.lend(part, &mut |_, columns| unpacked = packing.unpack(&self.results, columns));
+        unpacked.map_err(|_| nothing("to unpack"))?;
+        parts.end(part)
+    }
+}
+
 impl SmallFitter for NullSmallFitter {
-    fn fit(&mut self, batch: &SmallBatch<'_>, columns: &mut SmallColumns<'_>) -> Result<()> {
-        let waiting: Vec<usize> = (0..columns.status.len()).filter(|&i| columns.status[i] == WAITING).collect();
-        let packing = Packing::new(&self.problem, Shape::of(batch));
-        for fits in waiting.chunks(self.problem.capacity.max(1)) {
-            let [row, result] = [packing.observed() + packing.given(), packing.result()].map(|n| n * BLOCK);
-            let blocks = fits.len().div_ceil(BLOCK);
-            self.staged.resize(blocks * row, 0.0);
-            self.results.resize(blocks * result, 0);
-            let places = self.staged.par_chunks_mut(row).zip(self.results.par_chunks_mut(result));
-            let places = places.zip(fits.par_chunks(BLOCK)).with_min_len(16);
+    fn fit(&mut self, parts: &dyn SmallParts) -> Result<()> {
+        let NullSmallFitter { problem, rows } = self;
+        let at_a_time = (problem.capacity / PART).max(1);
+        rows.resize_with(at_a_time, NullRows::default);
+        for first in (0..parts.count()).step_by(at_a_time) {
+            let some = first..(first + at_a_time).min(parts.count());
             threads::in_pool(|| {
-                places.for_each_init(Packed::default, |packed, ((staged, results), fits)| {
-                    packing.pack(fits, batch, columns.parameters, packed);
-                    let (observed, given) = staged.split_at_mut(packed.observed.len());
-                    observed.copy_from_slice(&packed.observed);
-                    given.copy_from_slice(&packed.given);
-                    packing.end_at_starts(&packed.given, results);
-                });
-            });
-            packing.unpack(&self.results, fits, columns).map_err(|_| nothing("to unpack"))?;
+                let places = rows.par_iter_mut().zip(some.clone());
+                places.for_each(|(rows, part)| rows.pack(problem, parts, part));
+                rows.par_iter().zip(some).try_for_each(|(rows, part)| rows.unpack(parts, part))
+            })?;
         }
         Ok(())
     }

@@ -9,15 +9,19 @@ use crate::error::{Error, Result};
 use crate::solver::Status;
 
 /// Number of fits that are checked, out of those that come from a device together.
-const FEW: usize = 8;
+pub(crate) const FEW: usize = 8;
 
-/// Returns a few of the fits whose status is a success, at even distances.
+/// Returns so many, at most, of the fits whose status is a success, at even distances.
 pub(crate) fn sample_successes(
     fits: impl Iterator<Item = usize>,
     status: impl Fn(usize) -> Option<Status>,
+    most: usize,
 ) -> Vec<usize> {
+    if most == 0 {
+        return Vec::new();
+    }
     let ended: Vec<usize> = fits.filter(|&k| status(k).is_some_and(Status::is_success)).collect();
-    let count = ended.len().min(FEW);
+    let count = ended.len().min(most);
     (0..count).map(|i| ended[i * ended.len() / count]).collect()
 }
 
@@ -45,9 +49,9 @@ mod tests {
     #[test]
     fn a_few_successes_are_sampled_at_even_distances() {
         let every_third = |k: usize| Some(if k.is_multiple_of(3) { Status::Ftol } else { Status::Stalled });
-        assert_eq!(sample_successes(0..72, every_third), [0, 9, 18, 27, 36, 45, 54, 63]);
-        assert_eq!(sample_successes(0..7, every_third), [0, 3, 6]);
-        assert!(sample_successes(0..7, |_| None).is_empty());
+        assert_eq!(sample_successes(0..72, every_third, FEW), [0, 9, 18, 27, 36, 45, 54, 63]);
+        assert_eq!(sample_successes(0..7, every_third, FEW), [0, 3, 6]);
+        assert!(sample_successes(0..7, |_| None, FEW).is_empty() && sample_successes(0..7, every_third, 0).is_empty());
     }
 
     #[test]

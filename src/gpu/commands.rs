@@ -19,7 +19,7 @@ pub(super) struct Round {
 impl Round {
     /// Returns the kernels whose numbers of workgroups are read from a device buffer: stages, and those that move
     /// members.
-    fn sized(&self) -> impl Iterator<Item = &Pipeline> {
+    pub fn sized(&self) -> impl Iterator<Item = &Pipeline> {
         self.stages.iter().chain(&self.moves)
     }
 

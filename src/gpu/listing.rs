@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::kernels::product::Products;
 use crate::recording::Recording;
 use crate::solver::Method;
-use crate::solver::small::SmallProblem;
-use crate::solver::small::packing::{Packing, Shape};
+use crate::solver::small::packing::Packing;
+use crate::solver::small::{Shape, SmallProblem};
 
 /// A kernel as a device compiles it.
 #[derive(Clone, Debug)]

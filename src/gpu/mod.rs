@@ -30,6 +30,7 @@ mod plausible;
 mod population;
 mod probe;
 mod readback;
+mod round_times;
 #[cfg(test)]
 mod simplex_tests;
 mod small;
@@ -64,6 +65,7 @@ pub use faults::{Fault, Faults};
 pub use kept::close;
 pub use listing::{KernelSource, kernel_sources, small_fit_source};
 pub use missing::driver_to_add;
+pub use round_times::RoundTimes;
 
 /// Maximum number of workers that share a discrete GPU.
 const MOST_WORKERS: usize = 8;

@@ -13,6 +13,8 @@ use crate::kernels::source::Source;
 /// A kernel that is ready to run.
 #[derive(Debug)]
 pub(super) struct Pipeline {
+    /// Name of its file in `shaders/`.
+    pub stem: &'static str,
     pub pipeline: wgpu::ComputePipeline,
     pub bind_group: wgpu::BindGroup,
     pub dispatch: Dispatch,
@@ -39,7 +41,7 @@ impl Pipeline {
             });
             let bind_group = bind(context, &layout, bound);
             let uses = shader.bindings.iter().map(|binding| (binding.target, binding.write)).collect();
-            Ok(Pipeline { pipeline, bind_group, dispatch: shader.dispatch, uses })
+            Ok(Pipeline { stem: shader.stem, pipeline, bind_group, dispatch: shader.dispatch, uses })
         })
     }
 }

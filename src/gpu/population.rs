@@ -30,14 +30,14 @@ use crate::threads;
 /// Buffers, pipelines and the number of members of a population.
 #[derive(Debug)]
 pub(super) struct GpuPopulation {
-    context: Arc<Context>,
+    pub(super) context: Arc<Context>,
     recording: Arc<Recording>,
     /// The stages of each kernel.
     groups: Vec<Range<usize>>,
     method: Method,
     layout: Layout,
-    buffers: Buffers,
-    round: Round,
+    pub(super) buffers: Buffers,
+    pub(super) round: Round,
     /// Members as the host knows them.
     entry: Entry,
     active: Active,

@@ -1,5 +1,6 @@
 //! Small fits on a GPU, one an invocation.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -14,8 +15,8 @@ use super::step_constants::{declare_ends, declare_step};
 use crate::error::{Error, Result};
 use crate::kernels::source::{Constants, Source, UserCode};
 use crate::solver::LevenbergMarquardt;
-use crate::solver::small::packing::{BLOCK, MOST_ROUNDS, Packed, Packing, ROUNDS_SHIFT, SURE, Shape};
-use crate::solver::small::{SmallBatch, SmallColumns, SmallFitter, SmallProblem, WAITING};
+use crate::solver::small::packing::{BLOCK, MOST_ROUNDS, Packed, Packing, ROUNDS_SHIFT, SURE};
+use crate::solver::small::{PART, Shape, SmallFitter, SmallParts, SmallProblem};
 use crate::solver::thresholds::{LEAST_XTOL, LEGS};
 use crate::threads;
 
@@ -38,10 +39,13 @@ const PIECE: usize = 4 * BLOCK;
 pub(super) struct GpuSmallFitter {
     context: Arc<Context>,
     problem: SmallProblem,
-    /// Number of fits whose rows the buffers hold, a multiple of [`BLOCK`].
+    /// Number of fits whose rows the buffers hold, a multiple of [`PART`].
     capacity: usize,
     ready: Option<Ready>,
 }
+
+/// Parts are whole blocks.
+const _: () = assert!(PART.is_multiple_of(BLOCK));
 
 /// A pipeline for fits of some shape, and the buffers of those that are fitted and of those that are next.
 struct Ready {
@@ -60,17 +64,27 @@ struct Place {
     readback: wgpu::Buffer,
 }
 
-/// Fits that a device is making.
-struct Flight<'a> {
-    place: &'a Place,
-    fits: &'a [usize],
+/// Parts whose fits a device is making.
+struct Flight {
+    /// Which of the places has them.
+    place: usize,
+    parts: Range<usize>,
     submission: wgpu::SubmissionIndex,
+}
+
+/// What became of parts that were to be made.
+enum Launch {
+    Made(Flight),
+    /// None of their fits are to be made.
+    Nothing,
+    /// They have what the kernel does not know of.
+    Of(Shape),
 }
 
 impl GpuSmallFitter {
     /// Makes a solver that fits small curves whole on the GPU; buffers and pipeline are created when first needed.
     pub fn new(context: Arc<Context>, problem: SmallProblem) -> GpuSmallFitter {
-        let capacity = problem.capacity.next_multiple_of(BLOCK).max(BLOCK);
+        let capacity = problem.capacity.next_multiple_of(PART).max(PART);
         GpuSmallFitter { context, problem, capacity, ready: None }
     }
 
@@ -109,81 +123,130 @@ impl GpuSmallFitter {
     /// Compiles the kernel and creates its buffers, for half as many fits after each failure for want of memory.
     fn make_any_ready(&mut self, shape: Shape) -> Result<Ready> {
         let mut ready = self.make_ready(shape);
-        while self.capacity > BLOCK && matches!(ready, Err(Error::OutOfMemory { .. })) {
-            self.capacity = (self.capacity / 2).next_multiple_of(BLOCK);
+        while self.capacity > PART && matches!(ready, Err(Error::OutOfMemory { .. })) {
+            self.capacity = (self.capacity / 2).next_multiple_of(PART);
             ready = self.make_ready(shape);
         }
         ready
     }
 
-    /// Sends some fits to the device, as many as the buffers hold at most, and lets it make them.
-    fn launch<'a>(
-        &self,
-        ready: &'a Ready,
-        place: &'a Place,
-        fits: &'a [usize],
-        batch: &SmallBatch<'_>,
-        starts: &[f64],
-    ) -> Result<Flight<'a>> {
+    /// Begins some parts, as many as the buffers hold at most, sends their fits to the device, and lets it make them.
+    fn launch(&self, parts: &dyn SmallParts, some: Range<usize>, place: usize) -> Result<Launch> {
+        let Some(ready) = &self.ready else {
+            let shapes =
+                threads::in_pool(|| some.into_par_iter().filter_map(|k| parts.begin(k)).reduce_with(Shape::with));
+            return Ok(shapes.map_or(Launch::Nothing, Launch::Of));
+        };
         let (context, packing) = (&self.context, ready.packing);
-        self.upload(packing, place, fits, batch, starts)?;
+        let Place { group, result, readback, .. } = &ready.places[place];
+        let fits = (some.end * PART).min(parts.fits()) - some.start * PART;
+        match self.upload(packing, &ready.places[place], parts, some.clone(), fits)? {
+            None => return Ok(Launch::Nothing),
+            Some(shape) if shape.with(packing.shape) != packing.shape => {
+                return Ok(Launch::Of(shape.with(packing.shape)));
+            }
+            Some(_) => {}
+        }
         let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         pass.set_pipeline(&ready.pipeline);
-        pass.set_bind_group(0, &place.group, &[]);
-        pass.dispatch_workgroups(fits.len().div_ceil(fits_per_workgroup(packing)) as u32, 1, 1);
+        pass.set_bind_group(0, group, &[]);
+        pass.dispatch_workgroups(fits.div_ceil(fits_per_workgroup(packing)) as u32, 1, 1);
         let mut counted = Pass::default();
         counted.dispatch(&[], false); // nothing of its pass comes before it
         context.counts.add_pass(&counted);
         drop(pass);
-        let bytes = 4 * (packing.result() * fits.len()) as u64;
-        context.copy(&mut encoder, &place.result, &place.readback, 0, bytes);
-        Ok(Flight { place, fits, submission: context.submit(encoder) })
+        context.copy(&mut encoder, result, readback, 0, 4 * results_of(packing, fits) as u64);
+        Ok(Launch::Made(Flight { place, parts: some, submission: context.submit(encoder) }))
     }
 
-    /// Packs the fits, and copies their rows to the buffers of a place.
+    /// Begins some parts, packs their fits, and copies the rows to the buffers of a place. Returns what the fits have;
+    /// where that is more than the packing's shape, their rows are not all there.
     fn upload(
         &self,
         packing: Packing,
         place: &Place,
-        fits: &[usize],
-        batch: &SmallBatch<'_>,
-        starts: &[f64],
-    ) -> Result<()> {
-        let blocks = fits.len().div_ceil(BLOCK);
+        parts: &dyn SmallParts,
+        some: Range<usize>,
+        fits: usize,
+    ) -> Result<Option<Shape>> {
+        let blocks = fits.div_ceil(BLOCK);
         let [mut observed, mut given] = [
             self.context.staging(&place.observed, (blocks * packing.observed() * PIECE) as u64)?,
             self.context.staging(&place.given, (blocks * packing.given() * PIECE) as u64)?,
         ];
         let [observed, given] = [&mut observed, &mut given].map(|view| {
             let (pieces, _) = view.slice(..).into_chunks::<PIECE>();
-            pieces.into_iter().collect::<Vec<wgpu::WriteOnly<'_, [u8; PIECE]>>>()
+            pieces.into_iter().collect::<Vec<Piece<'_>>>()
         });
-        let rows = observed.into_par_iter().chunks(packing.observed());
-        let rows = rows.zip(given.into_par_iter().chunks(packing.given())).zip(fits.par_chunks(BLOCK));
-        let write = |pieces: Vec<wgpu::WriteOnly<'_, [u8; PIECE]>>, numbers: &[f32]| {
-            let (bytes, _) = bytemuck::cast_slice(numbers).as_chunks::<PIECE>();
-            pieces.into_iter().zip(bytes).for_each(|(piece, bytes)| piece.write(*bytes));
+        let of_part = PART / BLOCK;
+        let rows = observed.into_par_iter().chunks(of_part * packing.observed());
+        let rows = rows.zip(given.into_par_iter().chunks(of_part * packing.given())).zip(some);
+        let begin = |((observed, given), part): ((Vec<Piece<'_>>, Vec<Piece<'_>>), usize)| {
+            let shape = parts.begin(part)?;
+            let (mut observed, mut given) = (observed.into_iter(), given.into_iter());
+            if shape.with(packing.shape) == packing.shape {
+                parts.lend(part, &mut |batch, columns| {
+                    let (fits, mut packed) = (columns.status.len(), Packed::default());
+                    for first in (0..fits).step_by(BLOCK) {
+                        packing.pack(first..(first + BLOCK).min(fits), batch, &mut packed);
+                        write(&mut observed, &packed.observed);
+                        write(&mut given, &packed.given);
+                    }
+                });
+            }
+            Some(shape)
         };
-        threads::in_pool(|| {
-            rows.with_min_len(16).for_each_init(Packed::default, |packed, ((observed, given), fits)| {
-                packing.pack(fits, batch, starts, packed);
-                write(observed, &packed.observed);
-                write(given, &packed.given);
-            });
-        });
-        Ok(())
+        Ok(threads::in_pool(|| rows.filter_map(begin).reduce_with(Shape::with)))
     }
 
-    /// Waits for fits that the device makes, and copies their results to their columns.
-    fn land(&self, packing: Packing, flight: Flight<'_>, columns: &mut SmallColumns<'_>) -> Result<()> {
-        let Flight { place, fits, submission } = flight;
-        let length = packing.result() * fits.len();
-        let results = readback::read(&self.context, &place.readback, length, submission);
-        let results: Vec<u32> = pollster::block_on(results)?;
-        let untrusted = |fit| self.context.untrusted(format!("what it says of fit {fit} cannot be"));
-        packing.unpack(&results, fits, columns).map_err(untrusted)
+    /// Sends the grid that all fits share, which one of some parts that have begun knows.
+    fn send_grid(&self, ready: &Ready, parts: &dyn SmallParts, some: Range<usize>) {
+        let mut grid: Vec<f32> = Vec::new();
+        for part in some.take_while(|_| !ready.packing.shape.own_grid) {
+            parts.lend(part, &mut |batch, _| grid = batch.x.iter().map(|x| *x as f32).collect());
+            if !grid.is_empty() {
+                self.context.write(&ready.grid, 0, bytemuck::cast_slice(&grid));
+                return;
+            }
+        }
     }
+
+    /// Waits for parts whose fits the device makes, copies their results to their columns, and ends them.
+    fn land(&self, parts: &dyn SmallParts, flight: Flight) -> Result<()> {
+        let Some(ready) = &self.ready else { return Ok(()) };
+        let Flight { place, parts: some, submission } = flight;
+        let packing = ready.packing;
+        let fits = (some.end * PART).min(parts.fits()) - some.start * PART;
+        let length = results_of(packing, fits);
+        let results = readback::read(&self.context, &ready.places[place].readback, length, submission);
+        let results: Vec<u32> = pollster::block_on(results)?;
+        let landing = results.par_chunks(PART * packing.result()).zip(some);
+        threads::in_pool(|| {
+            landing.try_for_each(|(results, part)| {
+                let mut unpacked = Ok(());
+                parts.lend(part, &mut |_, columns| unpacked = packing.unpack(results, columns));
+                let untrusted = |fit| format!("what it says of fit {} cannot be", part * PART + fit);
+                unpacked.map_err(|fit| self.context.untrusted(untrusted(fit)))?;
+                parts.end(part)
+            })
+        })
+    }
+}
+
+/// Memory from which a piece is copied to the device.
+type Piece<'a> = wgpu::WriteOnly<'a, [u8; PIECE]>;
+
+/// Writes numbers to the next pieces.
+fn write<'a>(pieces: &mut impl Iterator<Item = Piece<'a>>, numbers: &[f32]) {
+    let (bytes, _) = bytemuck::cast_slice(numbers).as_chunks::<PIECE>();
+    // the other way round, a piece would be lost where the bytes end
+    bytes.iter().zip(pieces).for_each(|(bytes, piece)| piece.write(*bytes));
+}
+
+/// Returns how many numbers come back of so many fits.
+fn results_of(packing: Packing, fits: usize) -> usize {
+    packing.result() * fits.next_multiple_of(BLOCK)
 }
 
 /// Returns how many fits a workgroup makes: as many as have room for what their rounds read.
@@ -225,6 +288,7 @@ pub(super) fn source(problem: &SmallProblem, packing: Packing, tolerance: f64) -
         ("GIVEN", packing.given()),
         ("LOWER", packing.lower()),
         ("RESULT", packing.result()),
+        ("BLOCK", BLOCK),
         ("ROUNDS_SHIFT", ROUNDS_SHIFT as usize),
         ("SURE", SURE as usize),
     ];
@@ -287,35 +351,31 @@ fn declare_rounding(constants: &mut Constants, problem: &SmallProblem) {
 }
 
 impl SmallFitter for GpuSmallFitter {
-    fn fit(&mut self, batch: &SmallBatch<'_>, columns: &mut SmallColumns<'_>) -> Result<()> {
-        let waiting: Vec<usize> = (0..columns.status.len()).filter(|&i| columns.status[i] == WAITING).collect();
-        if waiting.is_empty() {
-            return Ok(());
-        }
-        let shape = Shape::of(batch);
-        let ready = match self.ready.take().filter(|ready| ready.packing.shape == shape) {
-            Some(ready) => ready,
-            None => self.make_any_ready(shape)?,
-        };
-        if !shape.own_grid {
-            let grid: Vec<f32> = batch.x.iter().map(|x| *x as f32).collect();
-            self.context.write(&ready.grid, 0, bytemuck::cast_slice(&grid));
-        }
-        let mut flight: Option<Flight<'_>> = None;
-        for (fits, place) in waiting.chunks(self.capacity).zip(ready.places.iter().cycle()) {
-            let next = self.launch(&ready, place, fits, batch, columns.parameters)?;
-            if let Some(last) = flight.replace(next) {
-                self.land(ready.packing, last, columns)?;
+    fn fit(&mut self, parts: &dyn SmallParts) -> Result<()> {
+        let (mut first, mut flight) = (0, None::<Flight>);
+        while first < parts.count() {
+            let some = first..(first + self.capacity / PART).min(parts.count());
+            let place = flight.as_ref().map_or(0, |last| 1 - last.place);
+            match self.launch(parts, some.clone(), place)? {
+                Launch::Made(next) => {
+                    if let Some(last) = flight.replace(next) {
+                        self.land(parts, last)?;
+                    }
+                }
+                Launch::Nothing => {}
+                Launch::Of(shape) => {
+                    // these buffers go
+                    if let Some(last) = flight.take() {
+                        self.land(parts, last)?;
+                    }
+                    let ready = self.make_any_ready(shape)?;
+                    self.send_grid(&ready, parts, some);
+                    self.ready = Some(ready);
+                    continue;
+                }
             }
+            first = some.end;
         }
-        if let Some(last) = flight {
-            self.land(ready.packing, last, columns)?;
-        }
-        self.ready = Some(ready);
-        Ok(())
-    }
-
-    fn together(&self) -> Option<usize> {
-        Some(self.capacity)
+        flight.map_or(Ok(()), |last| self.land(parts, last))
     }
 }

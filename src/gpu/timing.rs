@@ -1,5 +1,7 @@
 //! Times of kernels on the device's own clock, and the members of every round.
 
+use web_time::Instant;
+
 use super::buffers::{self, Buffers};
 use super::commands::Round;
 use super::context::Context;
@@ -38,6 +40,17 @@ pub(super) struct Measured {
     pub seconds: Vec<f64>,
     /// Number of members that take part in the next one, and of those that are active.
     pub head: [u32; HEAD],
+}
+
+impl Queries {
+    /// Returns where the times of a pass's beginning and end are written: query `first`, and the one after it.
+    fn writes(&self, first: u32) -> wgpu::ComputePassTimestampWrites<'_> {
+        wgpu::ComputePassTimestampWrites {
+            query_set: &self.set,
+            beginning_of_pass_write_index: Some(first),
+            end_of_pass_write_index: Some(first + 1),
+        }
+    }
 }
 
 impl Timing {
@@ -96,6 +109,46 @@ impl Timing {
         Ok(self.measured(&words, rounds))
     }
 
+    /// Runs `rounds` rounds in one pass, without `compact`, so that the same members take part in all of them, and
+    /// without the kernel of number `left_out`; returns the seconds of a round. They are the device's, or, without
+    /// timestamps, those from the submission to its end.
+    pub async fn pass(
+        &self,
+        context: &Context,
+        buffers: &Buffers,
+        round: &Round,
+        rounds: u32,
+        left_out: Option<usize>,
+    ) -> Result<f64> {
+        let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let timestamp_writes = self.queries.as_ref().map(|queries| queries.writes(0));
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes });
+        for _ in 0..rounds {
+            for (k, pipeline) in round.sized().enumerate().filter(|(k, _)| Some(*k) != left_out) {
+                pass.set_pipeline(&pipeline.pipeline);
+                pass.set_bind_group(0, &pipeline.bind_group, &[]);
+                pass.dispatch_workgroups_indirect(&buffers.arguments, 12 * k as u64);
+            }
+        }
+        drop(pass);
+        if let Some(Queries { set, resolved, .. }) = &self.queries {
+            encoder.resolve_query_set(set, 0..2, resolved, 0);
+            context.copy(&mut encoder, resolved, &self.readback, 0, 4 * WORDS as u64);
+        }
+        let begin = Instant::now();
+        let submission = context.submit(encoder);
+        let words: Vec<u32> = readback::read(context, &self.readback, WORDS, submission).await?;
+        let seconds = if self.has_times() { self.seconds(&words) } else { begin.elapsed().as_secs_f64() };
+        Ok(seconds / f64::from(rounds))
+    }
+
+    /// Converts the words of two timestamps to the seconds between them; 0 where the device does not tell.
+    fn seconds(&self, words: &[u32]) -> f64 {
+        let time = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let ticks = time(words[2], words[3]).saturating_sub(time(words[0], words[1]));
+        self.queries.as_ref().map_or(0.0, |queries| ticks as f64 * queries.tick)
+    }
+
     /// Records one kernel in a compute pass of its own, with timestamps at its beginning and end. It is the `number`-th
     /// dispatch of the submission and the `kernel`-th of its round, both counted from 0.
     fn dispatch(
@@ -106,12 +159,7 @@ impl Timing {
         kernel: usize,
         pipeline: &Pipeline,
     ) {
-        let first = 2 * number as u32;
-        let timestamp_writes = self.queries.as_ref().map(|queries| wgpu::ComputePassTimestampWrites {
-            query_set: &queries.set,
-            beginning_of_pass_write_index: Some(first),
-            end_of_pass_write_index: Some(first + 1),
-        });
+        let timestamp_writes = self.queries.as_ref().map(|queries| queries.writes(2 * number as u32));
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes });
         pass.set_pipeline(&pipeline.pipeline);
         pass.set_bind_group(0, &pipeline.bind_group, &[]);
@@ -125,13 +173,7 @@ impl Timing {
     /// Converts the words read back (timestamps, then numbers of active members of each round) to seconds and numbers.
     fn measured(&self, words: &[u32], rounds: usize) -> Vec<Measured> {
         let (times, heads) = words.split_at(WORDS * self.kernels * rounds);
-        let tick = self.queries.as_ref().map_or(0.0, |queries| queries.tick);
-        let time = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        let seconds = |pair: &[u32]| {
-            let (begin, end) = (time(pair[0], pair[1]), time(pair[2], pair[3]));
-            if self.has_times() { end.saturating_sub(begin) as f64 * tick } else { 0.0 }
-        };
-        let seconds = |times: &[u32]| times.chunks_exact(WORDS).map(seconds).collect();
+        let seconds = |times: &[u32]| times.chunks_exact(WORDS).map(|pair| self.seconds(pair)).collect();
         let rounds = times.chunks_exact(WORDS * self.kernels).map(seconds).zip(heads.as_chunks::<HEAD>().0);
         rounds.map(|(seconds, head)| Measured { seconds, head: *head }).collect()
     }

@@ -108,7 +108,7 @@ pub struct GaussianPrior {
 /// Model of small fits, and the settings with which it is fitted.
 #[derive(Clone)]
 pub struct SmallProblem {
-    /// Most fits at a time.
+    /// Most fits at a time, on a device with memory of its own.
     pub capacity: usize,
     pub parameters: usize,
     pub predictors: usize,
@@ -148,6 +148,15 @@ pub struct SmallBatch<'a> {
     pub bounds: Option<(&'a [f64], &'a [f64])>,
 }
 
+/// What the fits of a batch have beside data on a grid that all share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    pub own_grid: bool,
+    pub is_weighted: bool,
+    pub own_units: bool,
+    pub is_bounded: bool,
+}
+
 /// Starts and results of the fits.
 #[derive(Debug)]
 pub struct SmallColumns<'a> {
@@ -169,15 +178,38 @@ pub struct SmallColumns<'a> {
 /// The status of a fit that is to be made.
 pub const WAITING: i8 = i8::MIN;
 
-/// Fitter of small curves on one device.
-pub trait SmallFitter: Send + Sync {
-    /// Makes all waiting fits. A fit's bits do not depend on the others.
-    fn fit(&mut self, batch: &SmallBatch<'_>, columns: &mut SmallColumns<'_>) -> Result<()>;
+/// Number of fits of a part, but for the last: as many as stay in a core's cache while a thread works on them.
+pub const PART: usize = 1024;
 
-    /// Returns how many waiting fits come back from the device at a time, in their order; `None` on the host.
-    fn together(&self) -> Option<usize> {
-        None
+/// Fits in parts. A fitter takes every part through [`begin`](Self::begin), [`lend`](Self::lend) and
+/// [`end`](Self::end), the parts in any order and on any threads.
+pub trait SmallParts: Sync {
+    /// Returns the number of all fits.
+    fn fits(&self) -> usize;
+
+    /// Returns the number of parts.
+    fn count(&self) -> usize {
+        self.fits().div_ceil(PART)
     }
+
+    /// Gathers the data of a part, unless that has been done; returns what its fits have, or `None` if they are not to
+    /// be made.
+    fn begin(&self, part: usize) -> Option<Shape>;
+
+    /// Calls `work` with the data of a part that has begun, and with the columns of its fits.
+    fn lend(&self, part: usize, work: &mut dyn FnMut(&SmallBatch<'_>, &mut SmallColumns<'_>));
+
+    /// Does what is left to do of a part whose fits have been made.
+    ///
+    /// # Errors
+    /// Returns what is wrong with results.
+    fn end(&self, part: usize) -> Result<()>;
+}
+
+/// Fitter of small curves on one device.
+pub trait SmallFitter: Send {
+    /// Makes all waiting fits of all parts. A fit's bits do not depend on the others.
+    fn fit(&mut self, parts: &dyn SmallParts) -> Result<()>;
 }
 
 impl SmallBatch<'_> {
@@ -189,6 +221,28 @@ impl SmallBatch<'_> {
     /// Returns the scale of parameter number `index`, counted through all fits: as given, or near its start.
     pub fn unit(&self, index: usize) -> f64 {
         self.units.map_or_else(|| unit(self.starts[index]), |units| units[index])
+    }
+}
+
+impl Shape {
+    /// Returns what the fits of this batch have.
+    pub fn of(batch: &SmallBatch<'_>) -> Shape {
+        Shape {
+            own_grid: batch.own_grid,
+            is_weighted: batch.is_weighted(),
+            own_units: batch.units.is_some(),
+            is_bounded: batch.bounds.is_some(),
+        }
+    }
+
+    /// Returns what fits of either shape have.
+    pub fn with(self, other: Shape) -> Shape {
+        Shape {
+            own_grid: self.own_grid || other.own_grid,
+            is_weighted: self.is_weighted || other.is_weighted,
+            own_units: self.own_units || other.own_units,
+            is_bounded: self.is_bounded || other.is_bounded,
+        }
     }
 }
 

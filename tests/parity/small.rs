@@ -1,13 +1,13 @@
 //! `small`: fits from start to end in f32 on both devices, of a decay whose lanes are written by hand. Data, weights,
 //! grids, units and bounds come in all combinations that a kernel is made for.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::{SIZES, gpu};
 use popfit::low_level::cpu::CpuDevice;
 use popfit::low_level::solver::small::{
-    LaneBlock, LaneGrid, LaneModel, Numbers, Rounding, SmallBatch, SmallColumns, SmallModel, SmallProblem, SumRounding,
-    WAITING,
+    LaneBlock, LaneGrid, LaneModel, Numbers, PART, Rounding, Shape, SmallBatch, SmallColumns, SmallModel, SmallParts,
+    SmallProblem, SumRounding, WAITING,
 };
 use popfit::low_level::solver::{Device, Estimator, LevenbergMarquardt};
 use popfit::{Formula, Status};
@@ -50,10 +50,66 @@ fn boundless() -> LaneModel<f32> {
 /// Parameters, variances, chi2, statuses.
 type Fits = (Vec<f64>, Vec<f64>, Vec<f64>, Vec<i8>);
 
-fn fit(device: &dyn Device, model: SmallModel, sums: Option<SumRounding>, batch: &SmallBatch<'_>) -> Fits {
-    let count = batch.starts.len() / 3;
+/// A part's data, and its columns.
+struct Part<'a> {
+    batch: SmallBatch<'a>,
+    fits: Fits,
+    promises: Vec<f64>,
+    rounds: Vec<u16>,
+    /// How often it has begun and ended.
+    begun: usize,
+    ended: usize,
+}
+
+/// Parts, all but the last of [`PART`] fits.
+struct Parts<'a>(Vec<Mutex<Part<'a>>>);
+
+impl<'a> Parts<'a> {
+    fn new(batches: &[SmallBatch<'a>]) -> Parts<'a> {
+        let part = |batch: &SmallBatch<'a>| {
+            let count = batch.starts.len() / 3;
+            let nan = |count| vec![f64::NAN; count];
+            let fits = (batch.starts.to_vec(), nan(3 * count), nan(count), vec![WAITING; count]);
+            Mutex::new(Part { batch: *batch, fits, promises: nan(count), rounds: vec![0; count], begun: 0, ended: 0 })
+        };
+        Parts(batches.iter().map(part).collect())
+    }
+}
+
+impl SmallParts for Parts<'_> {
+    fn fits(&self) -> usize {
+        self.0.iter().map(|part| part.lock().unwrap().rounds.len()).sum()
+    }
+
+    fn begin(&self, part: usize) -> Option<Shape> {
+        let mut part = self.0[part].lock().unwrap();
+        part.begun += 1;
+        Some(Shape::of(&part.batch))
+    }
+
+    fn lend(&self, part: usize, work: &mut dyn FnMut(&SmallBatch<'_>, &mut SmallColumns<'_>)) {
+        let mut part = self.0[part].lock().unwrap();
+        let Part { batch, fits: (parameters, variances, chi2, status), promises, rounds, begun, ended } = &mut *part;
+        assert!(*begun > 0 && *ended == 0);
+        work(batch, &mut SmallColumns { parameters, variances, chi2, promises, status, rounds });
+    }
+
+    fn end(&self, part: usize) -> popfit::Result<()> {
+        self.0[part].lock().unwrap().ended += 1;
+        Ok(())
+    }
+}
+
+/// Fits decays, at most so many at a time.
+fn fit_parts(
+    device: &dyn Device,
+    model: SmallModel,
+    sums: Option<SumRounding>,
+    parts: &[SmallBatch<'_>],
+    capacity: usize,
+) -> Vec<Fits> {
     let small = SmallProblem {
-        capacity: 50,
+        capacity,
         parameters: 3,
         predictors: 1,
         points: POINTS,
@@ -67,32 +123,23 @@ fn fit(device: &dyn Device, model: SmallModel, sums: Option<SumRounding>, batch:
         priors: Vec::new(),
         rounding: Rounding { points: boundless(), times: 1.0, sums },
     };
-    let (mut parameters, mut variances) = (batch.starts.to_vec(), vec![f64::NAN; 3 * count]);
-    let (mut chi2, mut promises) = (vec![f64::NAN; count], vec![f64::NAN; count]);
-    let (mut status, mut rounds) = (vec![WAITING; count], vec![0; count]);
-    let mut columns = SmallColumns {
-        parameters: &mut parameters,
-        variances: &mut variances,
-        chi2: &mut chi2,
-        promises: &mut promises,
-        status: &mut status,
-        rounds: &mut rounds,
+    let parts = Parts::new(parts);
+    device.small_fitter(small).unwrap().unwrap().fit(&parts).unwrap();
+    let ended = |part: Mutex<Part<'_>>| {
+        let part = part.into_inner().unwrap();
+        assert_eq!(part.ended, part.rounds.len().min(1));
+        part.fits
     };
-    device.small_fitter(small).unwrap().unwrap().fit(batch, &mut columns).unwrap();
-    (parameters, variances, chi2, status)
+    parts.0.into_iter().map(ended).collect()
+}
+
+/// Fits decays in one part.
+fn fit(device: &dyn Device, model: SmallModel, sums: Option<SumRounding>, batch: &SmallBatch<'_>) -> Fits {
+    fit_parts(device, model, sums, &[*batch], PART).remove(0)
 }
 
 fn random(k: usize) -> f64 {
     ((k * 7919 + 13) % 1009) as f64 / 1009.0 - 0.5
-}
-
-/// What fits have beside data on a grid that they share.
-#[derive(Clone, Copy, Debug)]
-struct Shape {
-    own_grid: bool,
-    weighted: bool,
-    bounded: bool,
-    own_units: bool,
 }
 
 /// Decays with noise, and their starts.
@@ -118,7 +165,7 @@ impl Data {
         let at = |k: usize, j: usize| x[if own_grid { k * POINTS + j } else { j }];
         let noiseless = |k: usize, j: usize| (3.0 + random(k)) * (-(1.0 + random(k + 7)) * at(k, j)).exp() + 1.0;
         let each = || (0..count).flat_map(|k| (0..POINTS).map(move |j| (k, j)));
-        let masked = |k: usize, j: usize| shape.weighted && (k + 2 * j).is_multiple_of(9);
+        let masked = |k: usize, j: usize| shape.is_weighted && (k + 2 * j).is_multiple_of(9);
         let datum = |(k, j)| if masked(k, j) { f64::NAN } else { noiseless(k, j) + 0.1 * random(31 * k + j) };
         Data {
             shape,
@@ -132,16 +179,16 @@ impl Data {
     }
 
     fn batch(&self) -> SmallBatch<'_> {
-        let Shape { own_grid, weighted, bounded, own_units } = self.shape;
+        let Shape { own_grid, is_weighted, is_bounded, own_units } = self.shape;
         SmallBatch {
             x: &self.x,
             own_grid,
             y: Numbers::Double(&self.y),
-            sigma: weighted.then_some(&self.sigma),
-            mask: weighted.then_some(&self.mask),
+            sigma: is_weighted.then_some(&self.sigma),
+            mask: is_weighted.then_some(&self.mask),
             starts: &self.starts,
             units: own_units.then_some(&self.units),
-            bounds: bounded.then_some((&LOWER, &UPPER)),
+            bounds: is_bounded.then_some((&LOWER, &UPPER)),
         }
     }
 }
@@ -156,7 +203,7 @@ fn whole_fits_agree() {
     let mut creeping = [0; 2];
     for (count, bits) in SIZES.into_iter().flat_map(|count| (0..16).map(move |bits| (count, bits))) {
         let has = |bit: u32| bits >> bit & 1 == 1;
-        let shape = Shape { own_grid: has(0), weighted: has(1), bounded: has(2), own_units: has(3) };
+        let shape = Shape { own_grid: has(0), is_weighted: has(1), is_bounded: has(2), own_units: has(3) };
         let data = Data::new(count, shape);
         let batch = data.batch();
         let exact = fit(&CpuDevice, SmallModel::Double(decay!(f64), None), None, &batch);
@@ -193,14 +240,14 @@ fn whole_fits_agree() {
 fn fits_end_in_f32_where_their_sums_tell() {
     let Some(gpu) = gpu() else { return };
     let sums = |others| Some(SumRounding { of_exponent: 2.0, others, exponents: &[(1, 1.0)] });
-    for (bounded, others, least) in [(false, 3.0, 40), (true, 3.0, 10), (false, 3000.0, 0)] {
-        let data = Data::new(130, Shape { own_grid: false, weighted: false, bounded, own_units: false });
+    for (is_bounded, others, least) in [(false, 3.0, 40), (true, 3.0, 10), (false, 3000.0, 0)] {
+        let data = Data::new(130, Shape { own_grid: false, is_weighted: false, is_bounded, own_units: false });
         let batch = data.batch();
         let exact = fit(&CpuDevice, SmallModel::Double(decay!(f64), None), None, &batch);
         let cpu = fit(&CpuDevice, SmallModel::Single(decay!(f32), None), sums(others), &batch);
         let on_gpu = fit(&gpu, SmallModel::Single(decay!(f32), None), sums(others), &batch);
         let ended: Vec<usize> = (0..130).filter(|k| on_gpu.1[3 * k].is_finite()).collect();
-        assert!(ended.len() >= least && (least > 0 || ended.is_empty()), "{bounded} {others}: {}", ended.len());
+        assert!(ended.len() >= least && (least > 0 || ended.is_empty()), "{is_bounded} {others}: {}", ended.len());
         for k in ended {
             assert!(is_success(&on_gpu, k) && cpu.1[3 * k].is_finite(), "{k}");
             for i in 3 * k..3 * k + 3 {
@@ -209,5 +256,28 @@ fn fits_end_in_f32_where_their_sums_tell() {
                 assert!((on_gpu.0[i] - exact.0[i]).abs() < 1e-3 * sigma, "{k}: {} {}", on_gpu.0[i], exact.0[i]);
             }
         }
+    }
+}
+
+/// Parts that have more than those before them do not change what these, which have gone to the device, get.
+#[test]
+fn parts_go_to_a_gpu_one_after_another() {
+    let Some(gpu) = gpu() else { return };
+    let plain = Shape { own_grid: false, is_weighted: false, is_bounded: false, own_units: false };
+    let shapes = [plain, plain, Shape { own_units: true, ..plain }, Shape { is_weighted: true, ..plain }];
+    let data: Vec<Data> =
+        shapes.into_iter().zip([PART, PART, PART, 77]).map(|(shape, count)| Data::new(count, shape)).collect();
+    let batches: Vec<SmallBatch<'_>> = data.iter().map(Data::batch).collect();
+    let model = || SmallModel::Single(decay!(f32), None);
+    let one_at_a_time = fit_parts(&gpu, model(), None, &batches, PART);
+    let two = fit_parts(&gpu, model(), None, &batches, 2 * PART);
+    for ((fits, two), batch) in one_at_a_time.iter().zip(&two).zip(&batches) {
+        let alone = fit(&gpu, model(), None, batch);
+        for other in [two, &alone] {
+            assert_eq!(fits.3, other.3);
+            assert!(fits.0.iter().zip(&other.0).all(|(a, b)| a.to_bits() == b.to_bits()));
+            assert!(fits.2.iter().zip(&other.2).all(|(a, b)| a.to_bits() == b.to_bits()));
+        }
+        assert!((0..fits.3.len()).filter(|&k| is_success(fits, k)).count() > fits.3.len() * 49 / 50);
     }
 }

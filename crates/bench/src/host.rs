@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fs, thread};
 
 use popfit::low_level::NullDevice;
-use popfit::{Control, CurveColumns, CurveFitter, Curves, Device};
+use popfit::{Control, Device};
 use popfit_cli::{Failure, FitFiles, cells, fit_files, line, print};
 
-use super::gauss::{self, Gauss};
+use super::curves;
 
+/// Number of curves without files.
+const CURVES: usize = 1_000_000;
 /// Time between two looks at the threads' times: a thread that ends has at most so much more than is printed.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -37,39 +39,12 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.model {
         Some(model) => of_spectra(model, arguments),
-        None => of_curves(arguments),
+        None => curves::time(NullDevice.into(), CURVES, arguments.threads.unwrap_or_else(all_threads)),
     }
-}
-
-/// Number of curves of a call, and of calls, of which the quickest counts.
-const CURVES: usize = 1_000_000;
-const CALLS: usize = 5;
-
-/// Fits Gauss functions on 5 × 5 pixels, from arrays in f64 and in f32; prints the time of one.
-fn of_curves(arguments: &Arguments) -> Result<(), Failure> {
-    let gauss = Gauss::new(CURVES)?;
-    let fitter = CurveFitter::new(gauss::formula()?, NullDevice.into());
-    let threads = arguments.threads.unwrap_or_else(all_threads);
-    let control = Control::default().threads(threads);
-    let [y, starts] = [&gauss.y, &gauss.starts].map(|numbers| numbers.iter().map(|x| *x as f32).collect::<Vec<f32>>());
-    let double = Curves::on_common_grid(gauss::grid(), &gauss.y, &gauss.starts);
-    let single = Curves::on_common_grid(gauss::grid(), &y, &starts);
-    for (what, curves) in [("f64", double), ("f32", single)] {
-        let mut columns = CurveColumns::default();
-        let mut quickest = f64::INFINITY;
-        for _ in 0..CALLS {
-            let begin = Instant::now();
-            fitter.fit_columns_into_with(&curves, &mut columns, &control)?;
-            quickest = quickest.min(begin.elapsed().as_secs_f64());
-        }
-        let each = 1e9 * quickest / CURVES as f64;
-        line(format_args!("Gauss 2D, {CURVES} fits from {what} by {threads} threads: {each:.0} ns each"));
-    }
-    Ok(())
 }
 
 /// Returns the number of the processor's threads.
-fn all_threads() -> usize {
+pub fn all_threads() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 

@@ -69,7 +69,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Returns the first spectrum of a file as a task of a model.
-fn of_spectrum(model: &Path, spectra: &Path) -> Result<Task, Failure> {
+pub fn of_spectrum(model: &Path, spectra: &Path) -> Result<Task, Failure> {
     let model = ModelFile::open(model)?.build()?;
     let first = FilesReader::open(&[spectra.to_path_buf()], &Selection::default())?.next_batch(1)?;
     let first = first.ok_or_else(|| Failure::usage(format!("{}: no spectra", spectra.display())))?;

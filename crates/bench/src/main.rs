@@ -1,8 +1,13 @@
 //! `popfit-bench`: popfit beside argmin and levenberg-marquardt; `popfit-bench nist`: the digits of the NIST StRD
-//! problems; `popfit-bench host`: what a run costs its host; `popfit-bench kernels`: the kernels that a card gets.
+//! problems; `popfit-bench host`: what a run costs its host; `popfit-bench curves`: the time of small fits; `popfit-bench kernels`: the kernels that a card gets, `popfit-bench
+//! gpu-kernels` their times on it, `popfit-bench gpu-ceiling` what it can do at most; `popfit-bench tiled`: many spectra
+//! out of few.
 
 mod bench;
+mod curves;
 mod gauss;
+mod gpu_ceiling;
+mod gpu_kernels;
 mod host;
 mod kernels;
 mod machine;
@@ -13,6 +18,7 @@ mod race;
 mod scaling;
 mod scaling_plot;
 mod score;
+mod tiled;
 mod workload;
 
 use std::process::ExitCode;
@@ -35,8 +41,16 @@ enum Command {
     Nist(nist::Arguments),
     /// Fit files on a device that computes nothing, and print the time of each stage and thread of the host
     Host(host::Arguments),
+    /// Time many small fits by one call on a device
+    Curves(curves::Arguments),
     /// Write the kernels that an NVIDIA card gets
     Kernels(kernels::Arguments),
+    /// Time the kernels of a round on a GPU, by the number of members
+    GpuKernels(gpu_kernels::Arguments),
+    /// Measure what each GPU can do at most
+    GpuCeiling(gpu_ceiling::Arguments),
+    /// Write the spectra of a file over and over
+    Tiled(tiled::Arguments),
 }
 
 /// Runs the benchmark with the arguments of the process.
@@ -44,7 +58,11 @@ fn main() -> ExitCode {
     let code = popfit_cli::execute("popfit-bench", Arguments::try_parse(), |arguments| match arguments.command {
         Some(Command::Nist(arguments)) => nist::run(&arguments),
         Some(Command::Host(arguments)) => host::run(&arguments),
+        Some(Command::Curves(arguments)) => curves::run(&arguments),
         Some(Command::Kernels(arguments)) => kernels::run(&arguments),
+        Some(Command::GpuKernels(arguments)) => gpu_kernels::run(&arguments),
+        Some(Command::GpuCeiling(arguments)) => gpu_ceiling::run(&arguments),
+        Some(Command::Tiled(arguments)) => tiled::run(&arguments),
         None => bench::run(&arguments.bench),
     });
     code.into()

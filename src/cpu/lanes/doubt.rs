@@ -136,7 +136,7 @@ impl Doubts {
     /// Sums the squares of the weighted model values, and of the bounds on their rounding errors, over all points.
     fn look(&mut self, source: &Source<'_>) {
         let problem = source.problem;
-        fill(&mut self.x, &self.seats, source.batch.x, source.first);
+        fill(&mut self.x, &self.seats, source.batch.x);
         fill_weights(&mut self.weight, &self.seats, source);
         self.sums = [Lanes::splat(0.0); 2];
         if self.x.is_empty() {

@@ -1,18 +1,15 @@
 //! Fits into lanes and out of them, several at once: lanes of a row lie side by side, those of a fit do not.
 
-use std::ops::Range;
-
 use super::block::{Block, RUNNING};
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, pick};
 use crate::solver::small::{GaussianPrior, Numbers, SmallBatch, SmallColumns, SmallProblem, unit};
 
-/// A batch, and the index of its fit that is the first of the columns at hand.
+/// The fits of the columns at hand.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
     pub batch: SmallBatch<'a>,
-    pub first: usize,
-    /// (fits of the columns, P): powers of two.
+    /// (fits, P): powers of two.
     pub units: &'a [f64],
     pub problem: &'a SmallProblem,
 }
@@ -39,12 +36,11 @@ fn put<R: Real>(rows: &mut [Lanes<R>], lane: usize, values: impl Iterator<Item =
     rows.iter_mut().zip(values).for_each(|(row, x)| row.0[lane % LANES] = x);
 }
 
-/// Copies the numbers of each seat's fit from `values` (fits, rows) into its lane; `first` is the first fit's index
-/// there.
-pub fn fill<R: Real, T: Into<f64> + Copy>(rows: &mut [Lanes<R>], seats: &[Seat], values: &[T], first: usize) {
+/// Copies the numbers of each seat's fit from `values` (fits, rows) into its lane.
+pub fn fill<R: Real, T: Into<f64> + Copy>(rows: &mut [Lanes<R>], seats: &[Seat], values: &[T]) {
     let count = rows.len();
     for &Seat { lane: l, fit: k } in seats {
-        put(rows, l, values[(first + k) * count..][..count].iter().map(|x| R::of((*x).into())));
+        put(rows, l, values[k * count..][..count].iter().map(|x| R::of((*x).into())));
     }
 }
 
@@ -52,7 +48,7 @@ pub fn fill<R: Real, T: Into<f64> + Copy>(rows: &mut [Lanes<R>], seats: &[Seat],
 pub fn fill_weights<R: Real>(rows: &mut [Lanes<R>], seats: &[Seat], source: &Source<'_>) {
     let (points, batch) = (rows.len(), &source.batch);
     for &Seat { lane: l, fit: k } in seats {
-        let first = (source.first + k) * points;
+        let first = k * points;
         for (j, row) in rows.iter_mut().enumerate() {
             let masked = batch.mask.is_some_and(|mask| mask[first + j]);
             let sigma = batch.sigma.map_or(1.0, |sigma| sigma[first + j]);
@@ -61,13 +57,13 @@ pub fn fill_weights<R: Real>(rows: &mut [Lanes<R>], seats: &[Seat], source: &Sou
     }
 }
 
-/// Writes the scales of some fits' parameters (powers of two near the starts, or those given) into `out`, (fits, P).
-pub fn units(batch: &SmallBatch<'_>, parameters: Range<usize>, out: &mut Vec<f64>) {
+/// Writes the scales of the fits' parameters (powers of two near the starts, or those given) into `out`, (fits, P).
+pub fn units(batch: &SmallBatch<'_>, out: &mut Vec<f64>) {
     out.clear();
     match batch.units {
-        Some(units) => out.extend_from_slice(&units[parameters]),
+        Some(units) => out.extend_from_slice(units),
         None => {
-            out.extend_from_slice(&batch.starts[parameters]);
+            out.extend_from_slice(batch.starts);
             pulp::Arch::new().dispatch(|| out.iter_mut().for_each(|x| *x = unit(*x)));
         }
     }
@@ -76,12 +72,12 @@ pub fn units(batch: &SmallBatch<'_>, parameters: Range<usize>, out: &mut Vec<f64
 /// Copies data, starting points, bounds and solver state of the seats' fits into their lanes of a block. Not in a
 /// `pulp` dispatch, where compilers take to scattering stores, which are slow.
 pub fn load<R: Real>(block: &mut Block<R>, seats: &[Seat], source: &Source<'_>, columns: &SmallColumns<'_>) {
-    let (count, batch, first) = (block.parameters, &source.batch, source.first);
+    let (count, batch) = (block.parameters, &source.batch);
     match batch.y {
-        Numbers::Double(y) => fill(&mut block.y, seats, y, first),
-        Numbers::Single(y) => fill(&mut block.y, seats, y, first),
+        Numbers::Double(y) => fill(&mut block.y, seats, y),
+        Numbers::Single(y) => fill(&mut block.y, seats, y),
     }
-    fill(&mut block.x, seats, batch.x, first);
+    fill(&mut block.x, seats, batch.x);
     fill_weights(&mut block.weight, seats, source);
     for &Seat { lane: l, fit: k } in seats {
         // without the sign of 0, which what is chosen on the way may lose
@@ -94,7 +90,7 @@ pub fn load<R: Real>(block: &mut Block<R>, seats: &[Seat], source: &Source<'_>, 
     }
     if let (Some((lower, upper)), false) = (batch.bounds, block.lower.is_empty()) {
         for &Seat { lane: l, fit: k } in seats {
-            let own = if lower.len() == count { 0..count } else { (first + k) * count..(first + k + 1) * count };
+            let own = if lower.len() == count { 0..count } else { k * count..(k + 1) * count };
             put(&mut block.lower, l, lower[own.clone()].iter().map(|x| R::of(*x) + R::ZERO));
             put(&mut block.upper, l, upper[own].iter().map(|x| R::of(*x) + R::ZERO));
         }

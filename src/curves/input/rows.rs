@@ -70,7 +70,7 @@ impl<'a> Curves<'a> {
         parameters: usize,
         scratch: &'s mut Vec<f64>,
     ) -> &'s [f64] {
-        part(&self.starts, curves, parameters, scratch)
+        rows_of(&self.starts, curves, parameters, scratch)
     }
 
     /// Returns the sigmas of a range of curves, (curves, points), in `scratch` if they are not stored so; `None`
@@ -81,7 +81,7 @@ impl<'a> Curves<'a> {
         points: usize,
         scratch: &'s mut Vec<f64>,
     ) -> Option<&'s [f64]> {
-        self.sigma.as_ref().map(|sigma| part(sigma, curves, points, scratch))
+        self.sigma.as_ref().map(|sigma| rows_of(sigma, curves, points, scratch))
     }
 
     /// Returns which points of a range of curves, (curves, points), are masked or infinitely uncertain; `None` without
@@ -106,12 +106,31 @@ impl<'a> Curves<'a> {
 
 /// Returns rows of a range of curves in f64, each of `length` numbers: of `values` (curves, length), or of its only row
 /// again and again. They are borrowed, if they are stored so, or in `scratch`.
-fn part<'s>(values: &'s Values, curves: Range<usize>, length: usize, scratch: &'s mut Vec<f64>) -> &'s [f64] {
-    if values.len() != length || curves == (0..1) {
+pub(crate) fn rows_of<'s>(
+    values: &'s Values,
+    curves: Range<usize>,
+    length: usize,
+    scratch: &'s mut Vec<f64>,
+) -> &'s [f64] {
+    if let Some(rows) = stored_rows(values, curves.clone(), length) {
+        return rows;
+    }
+    if !is_repeated(values, &curves, length) {
         return values.part(curves.start * length..curves.end * length, scratch);
     }
     let row = values.double(0..length);
     scratch.clear();
     curves.for_each(|_| scratch.extend_from_slice(&row));
     scratch
+}
+
+/// Returns rows of a range of curves, as [`rows_of`] does, if they are stored so.
+pub(crate) fn stored_rows<'s>(values: &'s Values, curves: Range<usize>, length: usize) -> Option<&'s [f64]> {
+    let rows = curves.start * length..curves.end * length;
+    values.as_f64().filter(|_| !is_repeated(values, &curves, length)).map(|all| &all[rows])
+}
+
+/// Returns whether one row holds for all of several curves.
+fn is_repeated(values: &Values, curves: &Range<usize>, length: usize) -> bool {
+    values.len() == length && *curves != (0..1)
 }

@@ -1,29 +1,22 @@
 //! Sizes of data and roots of variances of many fits, in vector code.
 
 use pulp::{Arch, Simd, WithSimd};
-use rayon::prelude::*;
 
 use crate::math::Real;
-use crate::threads;
 use crate::values::Numbers;
 
-/// Number of fits that one thread looks at, at least.
-const PART: usize = 2048;
-
-/// Returns the largest |y| of each fit, (fits); NaN where one is not finite. `y`: (fits, points).
-pub(crate) fn sizes(y: Numbers<'_>, points: usize) -> Vec<f64> {
+/// Sets the largest |y| of each fit, (fits); NaN where one is not finite. `y`: (fits, points).
+pub(crate) fn set_sizes(y: Numbers<'_>, points: usize, sizes: &mut Vec<f64>) {
     match y {
-        Numbers::Double(y) => sizes_of(y, points),
-        Numbers::Single(y) => sizes_of(y, points),
+        Numbers::Double(y) => sizes_of(y, points, sizes),
+        Numbers::Single(y) => sizes_of(y, points, sizes),
     }
 }
 
-/// Returns the same of numbers in one precision.
-fn sizes_of<R: Real>(y: &[R], points: usize) -> Vec<f64> {
-    let mut out = vec![0.0; y.len() / points];
-    let parts = y.par_chunks(PART * points).zip(out.par_chunks_mut(PART));
-    threads::in_pool(|| parts.for_each(|(y, out)| Arch::new().dispatch(Sizes { y, points, out })));
-    out
+/// Sets the same of numbers in one precision.
+fn sizes_of<R: Real>(y: &[R], points: usize, sizes: &mut Vec<f64>) {
+    sizes.resize(y.len() / points, 0.0);
+    Arch::new().dispatch(Sizes { y, points, sizes });
 }
 
 /// Replaces each variance, (fits, P), by the square root of its product with the factor of its fit. Those that are 0
@@ -35,7 +28,7 @@ pub(crate) fn roots(variances: &mut [f64], factors: &[f64]) {
 struct Sizes<'a, R> {
     y: &'a [R],
     points: usize,
-    out: &'a mut [f64],
+    sizes: &'a mut [f64],
 }
 
 impl<R: Real> WithSimd for Sizes<'_, R> {
@@ -45,12 +38,12 @@ impl<R: Real> WithSimd for Sizes<'_, R> {
     fn with_simd<S: Simd>(self, _: S) {
         // positive numbers are ordered as their bits are; infinities and NaN come last
         const MAGNITUDE: u64 = u64::MAX >> 1;
-        for (y, out) in self.y.chunks_exact(self.points).zip(self.out) {
+        for (y, size) in self.y.chunks_exact(self.points).zip(self.sizes) {
             let mut most = 0;
             for y in y {
                 most = u64::max(most, y.to_f64().to_bits() & MAGNITUDE);
             }
-            *out = if most < f64::INFINITY.to_bits() { f64::from_bits(most) } else { f64::NAN };
+            *size = if most < f64::INFINITY.to_bits() { f64::from_bits(most) } else { f64::NAN };
         }
     }
 }
@@ -77,6 +70,12 @@ impl WithSimd for Roots<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn sizes(y: Numbers<'_>, points: usize) -> Vec<f64> {
+        let mut sizes = vec![1.0; 1];
+        set_sizes(y, points, &mut sizes);
+        sizes
+    }
 
     #[test]
     fn sizes_are_the_largest_or_nan() {

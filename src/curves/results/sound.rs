@@ -35,7 +35,7 @@ pub fn columns(status: &mut [i8], parameters: &[f64], errors: &mut [f64], chi2: 
     // Usually all values are finite. A loop without an early exit compiles to vector code.
     let all = |values: &[f64]| values.iter().fold(true, |all, x| all & x.is_finite());
     let count = parameters.len() / status.len().max(1);
-    if count == 0 || (all(parameters) && all(chi2) && all(errors)) {
+    if count == 0 || (all(parameters) && all(chi2)) {
         return;
     }
     let fits = parameters.chunks(count).zip(errors.chunks_mut(count)).zip(chi2);

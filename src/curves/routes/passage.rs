@@ -1,40 +1,31 @@
-//! Curves on their way through small fits, in flat memory: f32 on the device, then f64 on the host, for columns; f64
-//! alone for `fit`, whose polish begins where they end. `cpu/lanes/doubt.rs`, and on a GPU the end of
+//! Curves on their way through small fits, in flat memory and in parts: f32 on the device, then f64 on the host, for
+//! columns; f64 alone for `fit`, whose polish begins where they end. `cpu/lanes/doubt.rs`, and on a GPU the end of
 //! `shaders/small.wgsl`, say which fits may end in f32, by a bound on the rounding of the formula
 //! (`formula/rounding.rs`).
 
 mod bounds;
 mod ends;
+mod parts;
 mod starts;
 
 use std::borrow::Cow;
-use std::sync::{Mutex, PoisonError};
 
-use rayon::prelude::*;
-
-use self::bounds::{bounds, bounds_of, free};
-use self::ends::{put_ends, resume};
-use crate::cpu::CpuDevice;
+use self::bounds::{bounds_of, free};
+use self::parts::Parts;
+use crate::cpu::small::CpuSmallFitter;
 use crate::curves::input::data::{Curve, Curves, Grid, Prior, has_squares};
-use crate::curves::input::sizes::sizes;
 use crate::curves::routes::route::SmallFits;
 use crate::curves::watch::Watch;
 use crate::curves::{CurveColumns, CurveRun};
-use crate::device::verify::sample_successes;
 use crate::error::Result;
-use crate::flag::Flags;
 use crate::formula::{Elementary, Formula};
 use crate::solver::small::{
     AddUp, GaussianPrior, SmallBatch, SmallColumns, SmallFitter, SmallModel, SmallProblem, WAITING,
 };
-use crate::solver::{Device as _, LevenbergMarquardt, Status};
-use crate::threads;
+use crate::solver::{LevenbergMarquardt, Status};
 
-/// Number of fits that go to a GPU together, and of those that it makes at a time: the next ones are sent meanwhile.
-const CHUNK: usize = 1 << 17;
+/// Number of fits that a GPU makes at a time. Meanwhile the next ones are sent.
 const AT_A_TIME: usize = 1 << 15;
-/// Number of fits that one thread takes through both precisions, so that their data stay in its cache.
-const TASK: usize = 2048;
 /// Length of the next step, as a share of the errors, at which a fit ends.
 const ACCURACY: f64 = 3e-4;
 /// Share of the solver's `ftol` to which fits are brought that are to be polished. Where f64 does not hold such steps,
@@ -56,34 +47,6 @@ pub(crate) struct Passage<'a> {
     exact: bool,
 }
 
-/// Some rows of the results.
-struct Rows<'a> {
-    /// (rows, P)
-    parameters: &'a mut [f64],
-    /// (rows, P): variances until the end.
-    errors: &'a mut [f64],
-    chi2: &'a mut [f64],
-    status: &'a mut [Status],
-    rounds: &'a mut [u32],
-    evaluations: &'a mut [u32],
-    flags: &'a mut [Flags],
-}
-
-/// Small fits in f32, where the device has them, and in f64, on the host.
-struct Precisions {
-    single: Option<Box<dyn SmallFitter>>,
-    double: Option<Box<dyn SmallFitter>>,
-    widened: Widened,
-}
-
-/// Memory for inputs of some curves: f32 widened to f64, and rows that hold for all.
-#[derive(Default)]
-struct Widened {
-    x: Vec<f64>,
-    sigma: Vec<f64>,
-    starts: Vec<f64>,
-}
-
 impl<'a> Passage<'a> {
     /// Makes the fitter of small curves of a formula, which fits them many at once, in f32 (unless `exact`) and then in
     /// f64.
@@ -100,24 +63,8 @@ impl<'a> Passage<'a> {
         Passage { fitter, curves, points, x, parameters, predictors, formula, settings, exact }
     }
 
-    /// Builds the solvers for up to `capacity` curves at once, without running them: in f64, and in f32 unless the fits
-    /// are exact.
-    fn precisions(&self, capacity: usize) -> Result<Precisions> {
-        let single =
-            || self.problem(capacity.min(AT_A_TIME), SmallModel::Single(self.formula.lanes(), self.lane_sums()));
-        let double = self.problem(capacity, SmallModel::Double(self.formula.lanes(), self.lane_sums()));
-        let single = match self.exact {
-            true => None,
-            false => match self.fitter.device.inner.small_fitter(single())? {
-                Some(fits) => Some(fits),
-                None => CpuDevice.small_fitter(single())?,
-            },
-        };
-        Ok(Precisions { single, double: CpuDevice.small_fitter(double)?, widened: Widened::default() })
-    }
-
     /// Describes fits of a model to the device that makes them: sizes, settings, tolerances and priors.
-    fn problem(&self, capacity: usize, model: SmallModel) -> SmallProblem {
+    fn problem(&self, model: SmallModel) -> SmallProblem {
         // a squared step in units of the errors is its predicted reduction over χ² / dof, or over 1
         let (tolerance, largest_cost) = match (self.exact, self.fitter.is_scaled()) {
             (true, _) => (self.settings.ftol * self.finest(), f64::INFINITY),
@@ -130,7 +77,7 @@ impl<'a> Passage<'a> {
         let is_shared = self.curves.grid == Grid::Shared;
         let is_held_by_f32 = is_shared && self.x.iter().all(|x| f64::from(*x as f32) == *x);
         SmallProblem {
-            capacity,
+            capacity: AT_A_TIME,
             parameters: self.parameters,
             predictors: self.predictors,
             points: self.points,
@@ -161,114 +108,19 @@ impl<'a> Passage<'a> {
         if self.fitter.polish && quick { FINEST } else { 1.0 }
     }
 
-    /// Fits all curves, in parts, and writes their results into the columns. On the CPU each thread takes some from
-    /// start to end; a GPU takes many together.
+    /// Fits all curves, and writes their results into the columns.
     pub fn run(&self, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
-        let here = !self.fitter.device.inner.runs_wgsl();
-        let (p, most) = (self.parameters, if here { TASK } else { CHUNK });
-        let total = columns.chi2.len();
-        let wide = columns.parameters.chunks_mut(most * p).zip(columns.errors.chunks_mut(most * p));
-        let narrow = columns.chi2.chunks_mut(most).zip(columns.status.chunks_mut(most));
-        let ends = columns.rounds.chunks_mut(most).zip(columns.evaluations.chunks_mut(most));
-        let ends = ends.zip(columns.flags.chunks_mut(most));
-        let parts = wide.zip(narrow).zip(ends).enumerate();
-        let parts = parts.map(|(k, (((parameters, errors), (chi2, status)), ((rounds, evaluations), flags)))| {
-            (k * most, Rows { parameters, errors, chi2, status, rounds, evaluations, flags })
-        });
-        let capacity = most.min(total);
-        if here {
-            let (parts, pool) = (parts.collect::<Vec<_>>(), Mutex::new(Vec::new()));
-            let known = || pool.lock().unwrap_or_else(PoisonError::into_inner);
-            let fit = |(first, some)| {
-                if watch.is_stopped() {
-                    self.leave_at_starts(first, some);
-                    return Ok(());
-                }
-                let last = known().pop();
-                let mut precisions = last.map_or_else(|| self.precisions(capacity), Ok)?;
-                self.fit_part(first, &mut precisions, some, watch)?;
-                known().push(precisions);
-                Ok(())
-            };
-            return threads::in_pool(|| parts.into_par_iter().try_for_each(fit));
+        let device = &*self.fitter.device.inner;
+        let mut double = CpuSmallFitter::new(self.problem(SmallModel::Double(self.formula.lanes(), self.lane_sums())));
+        if self.exact {
+            return double.fit(&Parts::new(self, columns, None, false, watch));
         }
-        let mut precisions = self.precisions(capacity)?;
-        for (first, some) in parts {
-            match watch.is_stopped() {
-                true => self.leave_at_starts(first, some),
-                false => self.fit_part(first, &mut precisions, some, watch)?,
-            }
+        let single = self.problem(SmallModel::Single(self.formula.lanes(), self.lane_sums()));
+        let parts = |is_checked| Parts::new(self, columns, Some(double), is_checked, watch);
+        match device.small_fitter(single.clone())? {
+            Some(mut fitter) => fitter.fit(&parts(device.is_verified())),
+            None => CpuSmallFitter::new(single).fit(&parts(false)),
         }
-        Ok(())
-    }
-
-    /// Writes the rows of curves that stay at their starts because the run has been stopped.
-    fn leave_at_starts(&self, first: usize, rows: Rows<'_>) {
-        let (p, count) = (self.parameters, rows.chi2.len());
-        rows.parameters.copy_from_slice(self.curves.starts_of(first..first + count, p, &mut Vec::new()));
-        rows.errors.fill(f64::NAN);
-        rows.chi2.fill(f64::NAN);
-        rows.status.fill(Status::Interrupted);
-        rows.rounds.fill(0);
-        rows.evaluations.fill(0);
-        rows.flags.fill(Flags::empty());
-    }
-
-    /// Fits the curves from number `first` on that have places in `rows`, and writes their results there.
-    fn fit_part(&self, first: usize, precisions: &mut Precisions, mut rows: Rows<'_>, watch: &Watch) -> Result<()> {
-        // 1. Gather the data of these curves, and the memory of their results.
-        let (p, points, count) = (self.parameters, self.points, rows.chi2.len());
-        let (mut promises, mut codes, mut rounds) = (vec![f64::NAN; count], vec![WAITING; count], vec![0; count]);
-        let columns = &mut SmallColumns {
-            parameters: rows.parameters,
-            variances: rows.errors,
-            chi2: rows.chi2,
-            promises: &mut promises,
-            status: &mut codes,
-            rounds: &mut rounds,
-        };
-        let last = first + count;
-        let of_fit = self.predictors * points;
-        let Precisions { single, double, widened } = precisions;
-        let curves = self.curves;
-        let masked = curves.masked(first..last, points);
-        let y = curves.y.slice(first * points..last * points);
-        let starts = curves.starts_of(first..last, p, &mut widened.starts);
-        let sizes = sizes(y, points);
-        let prepared = threads::in_pool(|| self.prepare(first..last, &sizes, starts));
-        let bounds = bounds(self.fitter, curves, first..last, starts);
-        let batch = SmallBatch {
-            x: match curves.grid {
-                Grid::Shared => &self.x,
-                Grid::Own => curves.x.part(first * of_fit..last * of_fit, &mut widened.x),
-            },
-            own_grid: curves.grid == Grid::Own,
-            y,
-            sigma: curves.sigmas_of(first..last, points, &mut widened.sigma),
-            mask: masked.as_deref(),
-            starts: prepared.as_ref().map_or(starts, |(starts, _)| starts),
-            units: prepared.as_ref().map(|(_, units)| &units[..]),
-            bounds: bounds.as_ref().map(|(lower, upper)| (&lower[..], &upper[..])),
-        };
-        // 2. Fit in f32, if there is such a precision, and then in f64.
-        threads::in_pool(|| self.begin(&batch, &sizes, columns));
-        if let Some(single) = single {
-            single.fit(&batch, columns)?;
-            self.spot_check(first, single.together(), columns)?;
-            threads::in_pool(|| resume(&batch, p, columns));
-        }
-        if let Some(double) = double {
-            double.fit(&batch, columns)?;
-        }
-        // 3. Compute errors, statuses and flags.
-        threads::in_pool(|| self.finish(first, &batch, &sizes, columns));
-        put_ends(&mut rows, &codes, &rounds);
-        self.set_flags(&batch, &mut rows);
-        // the others are fitted again, one by one
-        if !self.exact {
-            watch.add(rows.status.iter().filter(|s| s.is_success() || **s == Status::BadInput).count());
-        }
-        Ok(())
     }
 
     /// Returns curve `index` with its data as [`fit`](crate::CurveFitter::fit) fits it; `None` where it cannot be
@@ -291,6 +143,7 @@ impl<'a> Passage<'a> {
         columns.parameters.copy_from_slice(batch.starts);
         // what was here before may be another fit's; a number would say that f32 has left it
         columns.variances.fill(f64::NAN);
+        columns.promises.fill(f64::NAN);
         columns.status.fill(WAITING);
         // loops without an early exit are vector code: as a rule all are good
         if alike
@@ -299,9 +152,8 @@ impl<'a> Passage<'a> {
         {
             return;
         }
-        let fits = columns.status.par_iter_mut().zip(columns.chi2.par_iter_mut());
-        let fits = fits.zip(columns.parameters.par_chunks_mut(p)).enumerate();
-        fits.with_min_len(TASK).for_each(|(k, ((status, chi2), parameters))| {
+        let fits = columns.status.iter_mut().zip(&mut *columns.chi2).zip(columns.parameters.chunks_mut(p));
+        for (k, ((status, chi2), parameters)) in fits.enumerate() {
             // where nothing else is a fit's own, most need no longer look
             let finite = has_squares(sizes[k]) && parameters.iter().all(|x| x.is_finite());
             let is_good = alike && finite || self.is_good(batch, k, sizes[k].is_finite(), &bad_x);
@@ -310,7 +162,7 @@ impl<'a> Passage<'a> {
                 *chi2 = f64::NAN;
                 parameters.fill(f64::NAN);
             }
-        });
+        }
     }
 
     /// Returns whether curve `k` of the batch can be fitted; false for the bad inputs of
@@ -336,7 +188,7 @@ impl<'a> Passage<'a> {
             let x = &batch.x[k * length..(k + 1) * length];
             good &= x.iter().enumerate().all(|(i, x)| x.is_finite() || !counts(i % points));
         }
-        let (lower, upper) = bounds_of(batch, k, p);
+        let (lower, upper) = bounds_of(batch.bounds, k, p);
         let inside = |q: usize| lower.is_empty() || (lower[q] <= starts[q] && starts[q] <= upper[q]);
         good &= (0..p).all(|q| starts[q].is_finite() && inside(q));
         let sigma = |j: usize| batch.sigma.map_or(1.0, |sigma| sigma[k * points + j]);
@@ -352,20 +204,5 @@ impl<'a> Passage<'a> {
     fn used(&self, batch: &SmallBatch<'_>, k: usize) -> usize {
         let masked = |mask: &[bool]| mask[k * self.points..(k + 1) * self.points].iter().filter(|m| **m).count();
         self.points - batch.mask.map_or(0, masked)
-    }
-
-    /// Compares χ² of a sample of each `together` fits of a GPU with the host's; returns an error if one differs.
-    fn spot_check(&self, first: usize, together: Option<usize>, columns: &SmallColumns<'_>) -> Result<()> {
-        let Some(together) = together else { return Ok(()) };
-        let (p, status) = (self.parameters, |k: usize| Status::from_code(columns.status[k].into()));
-        let fitted: Vec<usize> = (0..columns.status.len()).filter(|&k| status(k) != Some(Status::BadInput)).collect();
-        for some in fitted.chunks(together) {
-            for k in sample_successes(some.iter().copied(), status) {
-                if let Some(curve) = self.curve(first + k) {
-                    self.fitter.check_cost(&curve, &columns.parameters[k * p..(k + 1) * p], columns.chi2[k])?;
-                }
-            }
-        }
-        Ok(())
     }
 }

@@ -13,7 +13,7 @@ use crate::curves::routes::run::LEVENBERG_MARQUARDT;
 use crate::curves::watch::Watch;
 use crate::curves::{CurveRun, CurveSolver};
 use crate::device::retry::lowering;
-use crate::device::verify::sample_successes;
+use crate::device::verify::{FEW, sample_successes};
 use crate::error::Result;
 use crate::recording::Recording;
 use crate::solver::search::SearchSettings;
@@ -127,7 +127,7 @@ impl Passes<'_> {
         if !fitter.device.inner.runs_wgsl() {
             return Ok(());
         }
-        let some = sample_successes(0..outcomes.len(), |k| outcomes[k].status);
+        let some = sample_successes(0..outcomes.len(), |k| outcomes[k].status, FEW);
         if !fitter.model.needs_gpu() {
             return some.into_iter().try_for_each(|k| {
                 let Outcome { parameters, chi2, penalty, .. } = &outcomes[k];

@@ -3,11 +3,8 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
-use super::{Numbers, SmallBatch, SmallColumns, SmallProblem};
+use super::{Numbers, Shape, SmallBatch, SmallColumns, SmallProblem, WAITING};
 use crate::solver::Status;
-use crate::threads;
 
 /// Number of fits that are packed together. The last ones are filled up with fits of zeros.
 pub const BLOCK: usize = 64;
@@ -22,15 +19,6 @@ pub const MOST_ROUNDS: u32 = (1 << 14) - 1;
 
 /// How fits of such a device may end beside success.
 const ENDS_WITHOUT_SUCCESS: [Status; 4] = [Status::MaxRounds, Status::Singular, Status::NotFinite, Status::Stalled];
-
-/// What the fits of a batch have beside data on a grid that all share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    pub own_grid: bool,
-    pub is_weighted: bool,
-    pub own_units: bool,
-    pub is_bounded: bool,
-}
 
 /// Numbers of each fit. P is the number of parameters.
 #[derive(Clone, Copy, Debug)]
@@ -49,18 +37,6 @@ pub struct Packed {
     /// ([`BLOCK`], [`Packing::given`]): start, units where they are not the starts' own, lower and upper bounds where
     /// there are any.
     pub given: Vec<f32>,
-}
-
-impl Shape {
-    /// Returns what the fits of this batch have.
-    pub fn of(batch: &SmallBatch<'_>) -> Shape {
-        Shape {
-            own_grid: batch.own_grid,
-            is_weighted: batch.is_weighted(),
-            own_units: batch.units.is_some(),
-            is_bounded: batch.bounds.is_some(),
-        }
-    }
 }
 
 impl Packing {
@@ -90,117 +66,139 @@ impl Packing {
         self.lower() + if self.shape.is_bounded { 2 * self.parameters } else { 0 }
     }
 
-    /// Returns how many numbers come back of a fit: parameters, variances, cost, and its end. Where f32 is not precise
-    /// enough for the fit to end, the first variance is what its last step promised.
+    /// Returns how many numbers come back of a fit: parameters, variances, cost, and its end. Those of one kind lie
+    /// together in a block. Where f32 is not precise enough for the fit to end, the first variance is what its last
+    /// step promised.
     pub fn result(self) -> usize {
         2 * self.parameters + 2
     }
 
-    /// Packs a block of `fits`, which begin at the parameters in the `starts` (all fits, P).
-    pub fn pack(self, fits: &[usize], batch: &SmallBatch<'_>, starts: &[f64], packed: &mut Packed) {
-        let (points, p) = (self.points, self.parameters);
+    /// Packs a block of `fits` of a batch, which has no more than this shape has.
+    pub fn pack(self, fits: Range<usize>, batch: &SmallBatch<'_>, packed: &mut Packed) {
+        let (points, p, length) = (self.points, self.parameters, self.predictors * self.points);
         let Packed { observed, given } = packed;
-        observed.clear();
-        given.clear();
-        for &fit in fits {
-            let data = fit * points..(fit + 1) * points;
-            match batch.y {
-                Numbers::Double(y) => observed.extend(y[data.clone()].iter().map(|y| *y as f32)),
-                Numbers::Single(y) => observed.extend_from_slice(&y[data.clone()]),
-            }
-            if self.shape.is_weighted {
-                observed.extend(data.map(|j| weight(batch, j) as f32));
-            }
-            if self.shape.own_grid {
-                let length = self.predictors * points;
-                observed.extend(batch.x[fit * length..(fit + 1) * length].iter().map(|x| *x as f32));
-            }
-            let of_fit = fit * p..(fit + 1) * p;
-            given.extend(starts[of_fit.clone()].iter().map(|x| *x as f32));
-            if let Some(units) = batch.units {
-                given.extend(units[of_fit.clone()].iter().map(|x| *x as f32));
-            }
-            if let Some((lower, upper)) = batch.bounds {
-                let bounded = if lower.len() == p { 0..p } else { of_fit };
-                given.extend(lower[bounded.clone()].iter().map(|x| x.clamp(-FAR, FAR) as f32));
-                given.extend(upper[bounded].iter().map(|x| x.clamp(-FAR, FAR) as f32));
-            }
+        let of = |width: usize| fits.start * width..fits.end * width;
+        let mut rows = Columns::of(observed, self.observed());
+        match batch.y {
+            Numbers::Double(y) => rows.put(points, &y[of(points)], |y| y as f32),
+            Numbers::Single(y) => rows.put(points, &y[of(points)], |y| y),
         }
-        observed.resize(BLOCK * self.observed(), 0.0);
-        given.resize(BLOCK * self.given(), 0.0);
+        if self.shape.is_weighted {
+            let weights: Vec<f64> = of(points).map(|j| weight(batch, j)).collect();
+            rows.put(points, &weights, |weight| weight as f32);
+        }
+        if self.shape.own_grid {
+            rows.put(length, &batch.x[of(length)], |x| x as f32);
+        }
+        let mut rows = Columns::of(given, self.given());
+        rows.put(p, &batch.starts[of(p)], |x| x as f32);
+        if self.shape.own_units {
+            let units: Vec<f64> = of(p).map(|k| batch.unit(k)).collect();
+            rows.put(p, &units, |unit| unit as f32);
+        }
+        for bounds in batch.bounds.into_iter().flat_map(|(lower, upper)| [lower, upper]) {
+            let repeated = if bounds.len() == p { bounds.repeat(fits.len()) } else { Vec::new() };
+            let bounds = if bounds.len() == p { &repeated } else { &bounds[of(p)] };
+            rows.put(p, bounds, |x| x.clamp(-FAR, FAR) as f32);
+        }
+    }
+
+    /// Returns where the parameters, the variances, the costs and the ends of a block of results begin, and where they
+    /// end.
+    fn places(self) -> [usize; 5] {
+        let wide = BLOCK * self.parameters;
+        [0, wide, 2 * wide, 2 * wide + BLOCK, BLOCK * self.result()]
     }
 
     /// Writes results of a block of fits that end in their first round where they began.
     pub fn end_at_starts(self, given: &[f32], results: &mut [u32]) {
-        let p = self.parameters;
-        for (result, given) in results.chunks_exact_mut(self.result()).zip(given.chunks_exact(self.given())) {
-            result[..p].iter_mut().zip(given).for_each(|(to, start)| *to = start.to_bits());
-            result[p..=2 * p].fill(1.0f32.to_bits());
-            result[2 * p + 1] = Status::Ftol.code() as u32 | 1 << ROUNDS_SHIFT | SURE;
+        let (p, [_, variances, _, ends, _]) = (self.parameters, self.places());
+        for (to, given) in results.chunks_exact_mut(p).zip(given.chunks_exact(self.given())) {
+            to.iter_mut().zip(given).for_each(|(to, start)| *to = start.to_bits());
         }
+        results[variances..ends].fill(1.0f32.to_bits());
+        results[ends..].fill(Status::Ftol.code() as u32 | 1 << ROUNDS_SHIFT | SURE);
     }
 
-    /// Copies the results of the `fits`, which ascend, to their columns. Returns the first fit that cannot have ended
-    /// as it says, if there is one.
-    pub fn unpack(self, results: &[u32], fits: &[usize], columns: &mut SmallColumns<'_>) -> Result<(), usize> {
-        let (Some(&first), Some(&last)) = (fits.first(), fits.last()) else { return Ok(()) };
-        let (p, fitted) = (self.parameters, first..last + 1);
-        let wide = fitted.start * p..fitted.end * p;
-        let parts = columns.parameters[wide.clone()].par_chunks_mut(BLOCK * p);
-        let parts = parts.zip(columns.variances[wide].par_chunks_mut(BLOCK * p));
-        let ends = columns.chi2[fitted.clone()].par_chunks_mut(BLOCK);
-        let ends = ends.zip(columns.promises[fitted.clone()].par_chunks_mut(BLOCK));
-        let codes = columns.status[fitted.clone()].par_chunks_mut(BLOCK);
-        let codes = codes.zip(columns.rounds[fitted].par_chunks_mut(BLOCK));
-        let parts = parts.zip(ends).zip(codes).enumerate().with_min_len(16);
-        let place_of = |fit: usize| fits.partition_point(|other| *other < fit);
-        threads::in_pool(|| {
-            parts.try_for_each(|(block, (((parameters, variances), (chi2, promises)), (status, rounds)))| {
-                let before = first + block * BLOCK;
-                let places = place_of(before)..place_of(before + status.len());
-                let mut columns = SmallColumns { parameters, variances, chi2, promises, status, rounds };
-                self.unpack_block(results, fits, places, before, &mut columns)
-            })
-        })
-    }
-
-    /// Copies the results at some places to the columns of their fits, the first of which is number `before`.
-    fn unpack_block(
-        self,
-        results: &[u32],
-        fits: &[usize],
-        places: Range<usize>,
-        before: usize,
-        columns: &mut SmallColumns<'_>,
-    ) -> Result<(), usize> {
-        let p = self.parameters;
-        for place in places {
-            let (result, k) = (&results[place * self.result()..][..self.result()], fits[place] - before);
-            let number = |word: &u32| f64::from(f32::from_bits(*word));
-            let (parameters, rest) = result.split_at(p);
-            let (variances, end) = rest.split_at(p);
-            let (chi2, code) = (number(&end[0]), end[1]);
-            let (status, rounds) = (code as u8 as i8, (code >> ROUNDS_SHIFT) & MOST_ROUNDS);
-            let is_end = Status::from_code(status.into()).is_some_and(|status| {
-                status.is_success() && chi2.is_finite() || ENDS_WITHOUT_SUCCESS.contains(&status)
-            });
-            if !is_end || rounds == 0 || code >= SURE << 1 {
-                return Err(fits[place]);
+    /// Copies the results of a part's waiting fits to their columns. Returns the first fit that cannot have ended as it
+    /// says, if there is one.
+    pub fn unpack(self, results: &[u32], columns: &mut SmallColumns<'_>) -> Result<(), usize> {
+        let SmallColumns { parameters, variances, chi2, promises, status, rounds } = columns;
+        let (p, [_, squares, costs, ends, end]) = (self.parameters, self.places());
+        for (first, block) in (0..status.len()).step_by(BLOCK).zip(results.chunks_exact(end)) {
+            let last = status.len().min(first + BLOCK);
+            copy(&block[..squares], &mut parameters[first * p..last * p], &status[first..last]);
+            copy(&block[squares..costs], &mut variances[first * p..last * p], &status[first..last]);
+            copy(&block[costs..ends], &mut chi2[first..last], &status[first..last]);
+            for (k, &code) in (first..last).zip(&block[ends..]) {
+                if status[k] != WAITING {
+                    continue;
+                }
+                let made = (code >> ROUNDS_SHIFT) & MOST_ROUNDS;
+                let is_end = Status::from_code((code as u8 as i8).into()).is_some_and(|status| {
+                    status.is_success() && chi2[k].is_finite() || ENDS_WITHOUT_SUCCESS.contains(&status)
+                });
+                if !is_end || made == 0 || code >= SURE << 1 {
+                    return Err(k);
+                }
+                promises[k] = f64::NAN;
+                if code & SURE == 0 {
+                    let own = &mut variances[k * p..(k + 1) * p];
+                    promises[k] = own[0];
+                    own.fill(f64::NAN);
+                }
+                (status[k], rounds[k]) = (code as u8 as i8, rounds[k].saturating_add(made as u16));
             }
-            let is_sure = code & SURE != 0;
-            let of_fit = k * p..(k + 1) * p;
-            for (to, word) in columns.parameters[of_fit.clone()].iter_mut().zip(parameters) {
-                *to = number(word);
-            }
-            for (to, word) in columns.variances[of_fit].iter_mut().zip(variances) {
-                *to = if is_sure { number(word) } else { f64::NAN };
-            }
-            columns.promises[k] = if is_sure { f64::NAN } else { number(&variances[0]) };
-            columns.chi2[k] = chi2;
-            columns.status[k] = status;
-            columns.rounds[k] = columns.rounds[k].saturating_add(rounds as u16);
         }
         Ok(())
+    }
+}
+
+/// Copies numbers (fits, …) of the fits that are waiting.
+fn copy(words: &[u32], to: &mut [f64], status: &[i8]) {
+    let number = |word: &u32| f64::from(f32::from_bits(*word));
+    // as a rule all are, and a long loop without a branch is vector code
+    if status.iter().fold(true, |all, status| all & (*status == WAITING)) {
+        to.iter_mut().zip(words).for_each(|(to, word)| *to = number(word));
+        return;
+    }
+    let width = to.len() / status.len();
+    let fits = to.chunks_exact_mut(width).zip(words.chunks_exact(width)).zip(status);
+    for ((to, words), _) in fits.filter(|(_, status)| **status == WAITING) {
+        to.iter_mut().zip(words).for_each(|(to, word)| *to = number(word));
+    }
+}
+
+/// Rows of a block, which are filled from the first column to the last.
+struct Columns<'a> {
+    rows: &'a mut [f32],
+    stride: usize,
+    next: usize,
+}
+
+impl Columns<'_> {
+    /// Makes zeros of rows of `stride` numbers.
+    fn of(rows: &mut Vec<f32>, stride: usize) -> Columns<'_> {
+        rows.resize(BLOCK * stride, 0.0);
+        Columns { rows, stride, next: 0 }
+    }
+
+    /// Fills the next `width` columns with `values` (fits, width), and with zeros where there are no more fits.
+    fn put<T: Copy>(&mut self, width: usize, values: &[T], single: impl Fn(T) -> f32) {
+        if width == self.stride {
+            // one long loop instead of many short ones
+            let (own, rest) = self.rows.split_at_mut(values.len());
+            own.iter_mut().zip(values).for_each(|(to, value)| *to = single(*value));
+            rest.fill(0.0);
+            return;
+        }
+        let columns = self.next..self.next + width;
+        let mut rows = self.rows.chunks_exact_mut(self.stride).map(|row| &mut row[columns.clone()]);
+        for (values, row) in values.chunks_exact(width).zip(rows.by_ref()) {
+            row.iter_mut().zip(values).for_each(|(to, value)| *to = single(*value));
+        }
+        rows.for_each(|row| row.fill(0.0));
+        self.next += width;
     }
 }
 

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::cpu::CpuDevice;
-use crate::device::verify::{compare_objectives, sample_successes, untrusted};
+use crate::device::verify::{FEW, compare_objectives, sample_successes, untrusted};
 use crate::error::Result;
 use crate::model::{Prepared, SpectralObjective};
 use crate::solver::thresholds::LARGE_COST;
@@ -150,7 +150,7 @@ impl Verifier {
         // 1. Evaluate the ends of some fits, and continue from there.
         let marginalise = spectra.model.marginalise;
         let lowest = |k: usize| Some(&outcomes[k][winner(&outcomes[k], marginalise)?]);
-        let some = sample_successes(0..outcomes.len(), |k| lowest(k)?.status);
+        let some = sample_successes(0..outcomes.len(), |k| lowest(k)?.status, FEW);
         let samples: Vec<Sample> =
             some.into_iter().filter_map(|spectrum| Some(Sample { spectrum, outcome: lowest(spectrum)? })).collect();
         if samples.is_empty() {

@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use crate::curves::CurveRun;
 use crate::curves::input::data::Curves;
-use crate::solver::small::SmallBatch;
 use crate::values::Values;
 
 /// Returns lower and upper bounds of a range of curves, (P) or (curves, P), with held parameters at their `starts`;
@@ -29,9 +28,9 @@ pub(super) fn bounds(
     Some((each(&curves.lower, &fitter.lower), each(&curves.upper, &fitter.upper)))
 }
 
-/// Returns the lower and upper bounds of fit `k` of a batch; empty where it has none.
-pub(super) fn bounds_of<'a>(batch: &SmallBatch<'a>, k: usize, p: usize) -> (&'a [f64], &'a [f64]) {
-    match batch.bounds {
+/// Returns the lower and upper bounds of fit `k` of those of some fits, (P) or (fits, P); empty where there are none.
+pub(super) fn bounds_of<'a>(bounds: Option<(&'a [f64], &'a [f64])>, k: usize, p: usize) -> (&'a [f64], &'a [f64]) {
+    match bounds {
         Some((lower, upper)) if lower.len() == p => (lower, upper),
         Some((lower, upper)) => (&lower[k * p..(k + 1) * p], &upper[k * p..(k + 1) * p]),
         None => (&[], &[]),

@@ -1,9 +1,8 @@
 //! Ends of small fits: errors from their variances, and statuses that hold.
 
-use rayon::prelude::*;
-
+use super::Passage;
 use super::bounds::{bounds_of, free};
-use super::{Passage, Rows, TASK};
+use super::parts::Rows;
 use crate::curves::input::data::rounding;
 use crate::curves::input::sizes::roots;
 use crate::curves::results::sound;
@@ -33,7 +32,7 @@ impl Passage<'_> {
         // all fits have the same degrees of freedom, unless there are masks or bounds of each fit
         let alike = batch.mask.is_none() && batch.bounds.is_none_or(|(lower, _)| lower.len() == p);
         let freedom = |k: usize| {
-            let (lower, upper) = bounds_of(batch, k, p);
+            let (lower, upper) = bounds_of(batch.bounds, k, p);
             self.fitter.dof(self.used(batch, k), free(lower, upper, p)).max(0)
         };
         let common = alike.then(|| freedom(0));
@@ -46,33 +45,35 @@ impl Passage<'_> {
             0 => f64::NAN,
             dof => f64::max(cost(chi2, parameters), self.rounding_of(batch, k, sizes[k], chi2)) / dof as f64,
         };
-        let parts = columns.variances.par_chunks_mut(TASK * p).zip(columns.parameters.par_chunks(TASK * p));
-        let ends = columns.chi2.par_chunks(TASK).zip(columns.status.par_chunks_mut(TASK));
-        parts.zip(ends).enumerate().for_each(|(part, ((variances, parameters), (chi2, status)))| {
-            let before = part * TASK;
-            // as a rule all are known, and a loop without an early exit is vector code
-            if variances.iter().fold(false, |lost, variance| lost | variance.is_nan()) {
-                let each = variances.chunks_mut(p).zip(parameters.chunks(p)).zip(chi2.iter().zip(&mut *status));
-                for (k, ((own, parameters), (chi2, status))) in (before..).zip(each) {
-                    let (lower, upper) = bounds_of(batch, k, p);
-                    let inside = |q: usize| lower.is_empty() || lower[q] < parameters[q] && parameters[q] < upper[q];
-                    // a lost pivot takes along what was eliminated after it
-                    if chi2.is_finite() && (0..p).any(|q| own[q].is_nan() && inside(q)) {
-                        self.judge_lost(first + k, parameters, own, status);
-                    }
+        let SmallColumns { parameters, variances, chi2, status, .. } = columns;
+        // as a rule all are known, and a loop without an early exit is vector code
+        if variances.iter().fold(false, |lost, variance| lost | variance.is_nan()) {
+            let each = variances.chunks_mut(p).zip(parameters.chunks(p)).zip(chi2.iter().zip(&mut **status));
+            for (k, ((own, parameters), (chi2, status))) in each.enumerate() {
+                let (lower, upper) = bounds_of(batch.bounds, k, p);
+                let inside = |q: usize| lower.is_empty() || lower[q] < parameters[q] && parameters[q] < upper[q];
+                // a lost pivot takes along what was eliminated after it
+                if chi2.is_finite() && (0..p).any(|q| own[q].is_nan() && inside(q)) {
+                    self.judge_lost(first + k, parameters, own, status);
                 }
             }
-            let each = variances.chunks(p).zip(parameters.chunks(p)).zip(chi2);
-            let factors = (before..).zip(each).map(|(k, ((own, parameters), chi2))| {
-                let factor = factor(k, *chi2, parameters);
+        }
+        // as a rule χ² is above what rounding leaves
+        let plain = batch.sigma.is_none() && batch.mask.is_none() && !has_priors && self.fitter.is_scaled();
+        let usual_dof = common.filter(|dof| plain && *dof > 0).map(|dof| dof as f64);
+        let of_fit = |k: usize, chi2: f64| match usual_dof {
+            Some(dof) if chi2 > self.points as f64 * rounding([sizes[k]].into_iter(), f64::EPSILON) => chi2 / dof,
+            _ => {
+                let own = k * p..(k + 1) * p;
+                let factor = factor(k, chi2, &parameters[own.clone()]);
                 // an infinite variance stays one without any noise
                 let has_noise = factor > 0.0;
-                if !has_noise && own.contains(&f64::INFINITY) { f64::MIN_POSITIVE } else { factor }
-            });
-            let factors: Vec<f64> = factors.collect();
-            roots(variances, &factors);
-            sound::columns(status, parameters, variances, chi2);
-        });
+                if !has_noise && variances[own].contains(&f64::INFINITY) { f64::MIN_POSITIVE } else { factor }
+            }
+        };
+        let factors: Vec<f64> = chi2.iter().enumerate().map(|(k, chi2)| of_fit(k, *chi2)).collect();
+        roots(variances, &factors);
+        sound::columns(status, parameters, variances, chi2);
     }
 
     /// Replaces the variances (P) of curve `index`'s fit, some of which are lost, by those of its Jacobian in f64; a
@@ -90,15 +91,15 @@ impl Passage<'_> {
 
     /// Replaces the flags of all fits: undetermined where an error is infinite, at a bound where a parameter that is
     /// not held is at one.
-    pub(super) fn set_flags(&self, batch: &SmallBatch<'_>, rows: &mut Rows<'_>) {
+    pub(super) fn set_flags(&self, bounds: Option<(&[f64], &[f64])>, rows: &mut Rows<'_>) {
         let p = self.parameters;
         rows.flags.fill(Flags::empty());
-        if batch.bounds.is_none() && rows.errors.iter().fold(true, |all, error| all & error.is_finite()) {
+        if bounds.is_none() && rows.errors.iter().fold(true, |all, error| all & error.is_finite()) {
             return;
         }
         for (k, flags) in rows.flags.iter_mut().enumerate() {
             let own = k * p..(k + 1) * p;
-            let (parameters, (lower, upper)) = (&rows.parameters[own.clone()], bounds_of(batch, k, p));
+            let (parameters, (lower, upper)) = (&rows.parameters[own.clone()], bounds_of(bounds, k, p));
             let is_at_bound = |q: usize| lower[q] < upper[q] && !(lower[q] < parameters[q] && parameters[q] < upper[q]);
             flags.set(Flags::UNDETERMINED, rows.errors[own].iter().any(|error| error.is_infinite()));
             flags.set(Flags::AT_BOUND, (0..lower.len()).any(is_at_bound) && parameters.iter().all(|x| x.is_finite()));
@@ -157,9 +158,9 @@ pub(super) fn resume(batch: &SmallBatch<'_>, p: usize, columns: &mut SmallColumn
     {
         return;
     }
-    let ends = columns.status.par_iter_mut().zip(columns.promises.par_iter_mut());
-    let fits = ends.zip(columns.parameters.par_chunks_mut(p).zip(columns.variances.par_chunks(p))).enumerate();
-    fits.with_min_len(TASK).for_each(|(k, ((status, promise), (parameters, variances)))| {
+    let ends = columns.status.iter_mut().zip(&mut *columns.promises);
+    let fits = ends.zip(columns.parameters.chunks_mut(p).zip(columns.variances.chunks(p))).enumerate();
+    for (k, ((status, promise), (parameters, variances))) in fits {
         let arrived = Status::from_code((*status).into()).is_some_and(Status::is_success);
         let finite = parameters.iter().all(|x| x.is_finite());
         let ended = arrived && variances.iter().all(|x| x.is_finite());
@@ -170,7 +171,7 @@ pub(super) fn resume(batch: &SmallBatch<'_>, p: usize, columns: &mut SmallColumn
                 parameters.copy_from_slice(&batch.starts[k * p..(k + 1) * p]);
             }
         }
-    });
+    }
 }
 
 /// Moves parameters that equal a bound when both are rounded to f32 onto the bound itself.
@@ -179,7 +180,7 @@ fn snap_to_bounds(batch: &SmallBatch<'_>, p: usize, columns: &mut SmallColumns<'
         return;
     }
     for (k, parameters) in columns.parameters.chunks_mut(p).enumerate() {
-        let (lower, upper) = bounds_of(batch, k, p);
+        let (lower, upper) = bounds_of(batch.bounds, k, p);
         for (x, (lower, upper)) in parameters.iter_mut().zip(lower.iter().zip(upper)) {
             for bound in [*lower, *upper] {
                 if *x as f32 == bound as f32 && bound.is_finite() {

@@ -17,8 +17,10 @@ impl Passage<'_> {
     pub(super) fn prepare(&self, some: Range<usize>, sizes: &[f64], given: &[f64]) -> Option<(Vec<f64>, Vec<f64>)> {
         let (p, linear) = (self.parameters, self.formula.linear());
         let fits = || given.chunks_exact(p).zip(sizes);
-        // as a rule all are usual, and a loop without an early exit is quicker
-        if fits().fold(true, |all, (start, size)| all & is_usual(start, linear, *size)) {
+        // as a rule all are usual, and loops without an early exit are quicker
+        if !given.iter().fold(false, |any, x| any | begin::is_nothing(*x, 1.0))
+            && fits().fold(true, |all, (start, size)| all & has_size(start, linear, *size))
+        {
             return None;
         }
         let unusual = some.clone().zip(fits()).filter(|(_, (start, size))| !is_usual(start, linear, **size));
@@ -41,12 +43,15 @@ impl Passage<'_> {
     }
 }
 
-/// Returns whether [`begin::prepare`] leaves a start as it is: no parameter is 0, and the largest of the `linear` ones,
-/// if there is any, is about as large as the `data`.
-#[inline(always)]
+/// Returns whether [`begin::prepare`] leaves a start as it is: no parameter is 0, and the linear ones suit the data.
 fn is_usual(start: &[f64], linear: &[usize], data: f64) -> bool {
-    let has_nothing = start.iter().fold(false, |any, x| any | begin::is_nothing(*x, 1.0));
+    !start.iter().any(|x| begin::is_nothing(*x, 1.0)) && has_size(start, linear, data)
+}
+
+/// Returns whether the largest of a start's `linear` parameters, if there is any, is about as large as the `data`.
+#[inline(always)]
+fn has_size(start: &[f64], linear: &[usize], data: f64) -> bool {
     let larger = |most: f64, &q: &usize| if start[q].abs() > most { start[q].abs() } else { most };
     let size = linear.iter().fold(0.0, larger);
-    !has_nothing & (linear.is_empty() | ((size < FAR * data) & (data < FAR * size)))
+    linear.is_empty() | ((size < FAR * data) & (data < FAR * size))
 }

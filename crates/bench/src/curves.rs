@@ -1,0 +1,54 @@
+//! `popfit-bench curves`: the time of many small fits by one call.
+
+use std::time::Instant;
+
+use popfit::{Control, CurveColumns, CurveFitter, Curves, Device};
+use popfit_cli::{Failure, line};
+
+use super::gauss::{self, Gauss};
+use super::host::all_threads;
+
+/// Calls, of which the quickest counts.
+const CALLS: usize = 5;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Device, as popfit's --device
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Numbers of curves of a call
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1000000")]
+    curves: Vec<usize>,
+    /// Number of threads, by default as many as the processor has
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+}
+
+/// Fits Gauss functions on 5 × 5 pixels, so many as the arguments say.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let device: Device = arguments.device.parse()?;
+    let threads = arguments.threads.unwrap_or_else(all_threads);
+    arguments.curves.iter().try_for_each(|count| time(device.clone(), *count, threads))
+}
+
+/// Fits Gauss functions on 5 × 5 pixels, from arrays in f64 and in f32; prints the time of one.
+pub fn time(device: Device, count: usize, threads: usize) -> Result<(), Failure> {
+    let gauss = Gauss::new(count)?;
+    let fitter = CurveFitter::new(gauss::formula()?, device);
+    let control = Control::default().threads(threads);
+    let [y, starts] = [&gauss.y, &gauss.starts].map(|numbers| numbers.iter().map(|x| *x as f32).collect::<Vec<f32>>());
+    let double = Curves::on_common_grid(gauss::grid(), &gauss.y, &gauss.starts);
+    let single = Curves::on_common_grid(gauss::grid(), &y, &starts);
+    for (what, curves) in [("f64", double), ("f32", single)] {
+        let mut columns = CurveColumns::default();
+        let mut quickest = f64::INFINITY;
+        for _ in 0..CALLS {
+            let begin = Instant::now();
+            fitter.fit_columns_into_with(&curves, &mut columns, &control)?;
+            quickest = quickest.min(begin.elapsed().as_secs_f64());
+        }
+        let each = 1e9 * quickest / count as f64;
+        line(format_args!("Gauss 2D, {count} fits from {what} by {threads} threads: {each:.0} ns each"));
+    }
+    Ok(())
+}

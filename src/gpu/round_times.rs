@@ -1,0 +1,56 @@
+//! What a round costs a GPU, and its kernels as they follow one another in a run: what a round without a kernel saves.
+
+use std::sync::Arc;
+
+use super::GpuDevice;
+use super::population::GpuPopulation;
+use super::timing::Timing;
+use crate::error::Result;
+use crate::recording::Recording;
+use crate::solver::{Batch, Method, Population as _};
+
+/// Measurements of a time, of which the shortest counts.
+const REPEATS: usize = 3;
+
+/// Time of a round of members that all take part in it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RoundTimes {
+    /// Seconds of a round, without the kernel that lists its members.
+    pub seconds: f64,
+    /// Name of each kernel's file in `shaders/`, and the seconds that a round without it saves.
+    pub kernels: Vec<(&'static str, f64)>,
+}
+
+impl GpuDevice {
+    /// Returns the time of a round of a batch's members, on the device's clock where it has one, as the mean of some
+    /// `rounds` in one pass.
+    ///
+    /// # Errors
+    /// Returns the errors of a population, and of the device.
+    pub fn round_times(
+        &self,
+        recording: Arc<Recording>,
+        method: &Method,
+        batch: &Batch,
+        rounds: u32,
+    ) -> Result<RoundTimes> {
+        let mut population = GpuPopulation::new(self.context(), recording, method, batch.members())?;
+        let stems: Vec<&'static str> = population.round.sized().map(|kernel| kernel.stem).collect();
+        let timing = Timing::new(&population.context, &population.round)?;
+        let mut time = |left_out| -> Result<f64> {
+            let mut shortest = f64::INFINITY;
+            for _ in 0..REPEATS {
+                // members that have moved go back
+                population.clear();
+                pollster::block_on(population.load(batch))?;
+                let GpuPopulation { context, buffers, round, .. } = &population;
+                shortest = shortest.min(pollster::block_on(timing.pass(context, buffers, round, rounds, left_out))?);
+            }
+            Ok(shortest)
+        };
+        let seconds = time(None)?;
+        let saved = |(k, stem)| Ok((stem, seconds - time(Some(k))?));
+        Ok(RoundTimes { seconds, kernels: stems.into_iter().enumerate().map(saved).collect::<Result<_>>()? })
+    }
+}
