@@ -61,6 +61,8 @@ pub(super) struct Options {
     pub faults: Option<Arc<Faults>>,
     /// Opened with cooperative matrices, where the adapter has them.
     pub cooperative: bool,
+    /// Populations begin with NaN in all buffers.
+    pub poison: bool,
 }
 
 /// Reason why a device cannot be used any more.
@@ -255,8 +257,7 @@ impl Context {
     /// Returns memory for the first bytes of a buffer, which are written to it before what is submitted thereafter.
     pub fn staging(&self, buffer: &wgpu::Buffer, bytes: u64) -> Result<wgpu::QueueWriteBufferView> {
         self.counts.uploads.add(bytes);
-        let size = wgpu::BufferSize::new(bytes);
-        let view = size.and_then(|size| self.queue.write_buffer_with(buffer, 0, size));
+        let view = wgpu::BufferSize::new(bytes).and_then(|size| self.queue.write_buffer_with(buffer, 0, size));
         view.ok_or_else(|| self.failure(format!("no memory from which to copy {bytes} bytes")))
     }
 
@@ -371,12 +372,11 @@ fn write_down(broken: &Mutex<Option<Broken>>, what: Broken) {
 /// Returns the limits to ask for: WebGPU's defaults, but buffers as large and as many as the adapter allows.
 fn limits(adapter: &wgpu::Adapter) -> wgpu::Limits {
     let has = adapter.limits();
+    let buffers = has.max_storage_buffers_per_shader_stage.clamp(PROMISED_BUFFERS, MOST_BUFFERS);
     wgpu::Limits {
         max_storage_buffer_binding_size: has.max_storage_buffer_binding_size,
         max_buffer_size: has.max_buffer_size,
-        max_storage_buffers_per_shader_stage: has
-            .max_storage_buffers_per_shader_stage
-            .clamp(PROMISED_BUFFERS, MOST_BUFFERS),
+        max_storage_buffers_per_shader_stage: buffers,
         ..wgpu::Limits::default()
     }
 }

@@ -58,7 +58,8 @@ impl System<'_> {
     /// Returns the reasons why there is no hardware GPU.
     pub(super) fn reasons(&self, adapters: usize) -> Vec<String> {
         let mut reasons = Vec::new();
-        if !self.has_library(LOADER) {
+        // on Linux every adapter comes through it
+        if adapters == 0 && !self.has_library(LOADER) {
             reasons.push(format!(
                 "there is no Vulkan loader ({LOADER}): install it (Debian and Ubuntu: libvulkan1, Fedora: \
                  vulkan-loader), or add its folder to LD_LIBRARY_PATH"
@@ -301,6 +302,7 @@ mod tests {
         assert!(nothing.contains("LD_LIBRARY_PATH") && nothing.contains("no Vulkan driver"), "{nothing}");
         let named = said(&[("own/libvulkan.so.1", ""), DRIVER], &[("LD_LIBRARY_PATH", "ROOT/none:ROOT/own")], 0);
         assert!(!named.contains("no Vulkan loader"), "{named}");
+        assert!(!said(&[DRIVER], &[], 1).contains("no Vulkan loader"));
         let no_driver = said(&[LIBRARY], &[], 0);
         assert!(no_driver.starts_with("there is no Vulkan driver: no manifest is in ROOT/etc/vulkan"), "{no_driver}");
         assert!(no_driver.contains("VK_DRIVER_FILES") && !no_driver.contains("loader ("), "{no_driver}");

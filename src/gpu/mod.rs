@@ -186,6 +186,15 @@ impl GpuDevice {
         Ok(GpuDevice::of(Context::open(old.adapter.clone(), options)?))
     }
 
+    /// Returns a device of the same adapter, opened once more, whose populations begin with NaN in all buffers, so that
+    /// what a kernel fails to write is seen (for tests).
+    #[doc(hidden)]
+    pub fn with_poison(self) -> Result<GpuDevice> {
+        let old = self.context();
+        let options = Options { poison: true, ..old.options.clone() };
+        Ok(GpuDevice::of(Context::open(old.adapter.clone(), options)?))
+    }
+
     /// Opens the device once more where a fault has left it of no use (for tests).
     #[doc(hidden)]
     pub fn revive(&self) -> Result<()> {

@@ -30,7 +30,8 @@ use popfit::low_level::solver::{Device, LevenbergMarquardt, Method, NelderMead, 
 const SIZES: [usize; 6] = [0, 1, 63, 64, 65, 130];
 
 fn gpu() -> Option<GpuDevice> {
-    popfit_testing::required::found(popfit_testing::required::Need::Gpu, GpuDevice::best())
+    let poisoned = GpuDevice::best().and_then(GpuDevice::with_poison);
+    popfit_testing::required::found(popfit_testing::required::Need::Gpu, poisoned)
 }
 
 fn inspect(device: &dyn Device, case: &Case, buffer: BufferId) -> Vec<f64> {

@@ -27,12 +27,12 @@ const READBACK_BYTES: u64 = 4096;
 /// Empty dispatches of a pass.
 const DISPATCHES: u32 = 1000;
 /// Reads a number, and writes one or none.
-const WRITING: &str = "@group(0) @binding(0) var<storage, read> from: array<u32>;
-@group(0) @binding(1) var<storage, read_write> to: array<f32>;
+const WRITING: &str = "@group(0) @binding(0) var<storage, read> numbers: array<u32>;
+@group(0) @binding(1) var<storage, read_write> sums: array<f32>;
 
 @compute @workgroup_size(1)
 fn main() {
-    if from[0] == 4000000000u { to[0] = 1.0; }
+    if numbers[0] == 4000000000u { sums[0] = 1.0; }
 }
 ";
 
@@ -212,7 +212,7 @@ impl Bench {
     /// wait for it and before one that does, and of a small readback.
     fn waits(&self) -> [f64; 4] {
         let (one, other) = (self.kernel(WRITING.into(), 1), self.kernel(WRITING.into(), 1));
-        let reading = self.kernel(WRITING.replace("read_write", "read").replace("to[0] = 1.0;", "_ = to[0];"), 1);
+        let reading = self.kernel(WRITING.replace("read_write", "read").replace("sums[0] = 1.0;", "_ = sums[0];"), 1);
         let nothing = self.shortest(|_| ());
         let each = |kernels: &[&Kernel]| {
             let all = self.shortest(|encoder| Bench::dispatch(encoder, kernels, DISPATCHES, 1));
