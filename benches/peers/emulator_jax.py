@@ -24,7 +24,7 @@ FOLDERS = Path(__file__).resolve().parents
 ROOT = next((folder for folder in FOLDERS if (folder / "data" / "emulator.safetensors").is_file()), Path.cwd())
 NETWORK = ROOT / "data" / "emulator.safetensors"
 # fits per call: the fastest counts
-BATCHES = {"cpu": (64, 256), "gpu": (256, 1024, 4096)}
+BATCHES = {"cpu": (64, 256), "gpu": (1024, 4096, 16384)}
 FTOL, MOST_STEPS, MOST_DAMPING = 1e-6, 60, 1e7
 
 

@@ -8,7 +8,8 @@
 use crate::error::{Error, Result};
 use crate::solver::Status;
 
-/// Number of fits that are checked, out of those that come from a device together.
+/// Number of fits that are checked, out of those that come from a device together. Of small fits they are all that a
+/// run has checked, or one of each part.
 pub(crate) const FEW: usize = 8;
 
 /// Returns so many, at most, of the fits whose status is a success, at even distances.
@@ -17,9 +18,6 @@ pub(crate) fn sample_successes(
     status: impl Fn(usize) -> Option<Status>,
     most: usize,
 ) -> Vec<usize> {
-    if most == 0 {
-        return Vec::new();
-    }
     let ended: Vec<usize> = fits.filter(|&k| status(k).is_some_and(Status::is_success)).collect();
     let count = ended.len().min(most);
     (0..count).map(|i| ended[i * ended.len() / count]).collect()

@@ -250,6 +250,11 @@ impl GpuDevice {
         current.clone()
     }
 
+    /// Returns the context in which a recording runs: with cooperative matrices where it has halves.
+    fn context_of(&self, recording: &Recording) -> Arc<Context> {
+        if recording.has_halves() { self.with_matrices() } else { self.context() }
+    }
+
     /// Returns the context that is open at present; a device that is opened again gets another.
     fn context(&self) -> Arc<Context> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -330,8 +335,7 @@ impl Device for GpuDevice {
     }
 
     fn population(&self, recording: Arc<Recording>, method: &Method, capacity: usize) -> Result<Box<dyn Population>> {
-        let context = if recording.has_halves() { self.with_matrices() } else { self.context() };
-        Ok(Box::new(population::GpuPopulation::new(context, recording, method, capacity)?))
+        Ok(Box::new(population::GpuPopulation::new(self.context_of(&recording), recording, method, capacity)?))
     }
 
     fn small_fitter(&self, problem: SmallProblem) -> Result<Option<Box<dyn SmallFitter>>> {

@@ -245,6 +245,16 @@ impl GpuPopulation {
         Ok((state, self.submit_and_read(nothing, &self.buffers.control, control.len()).await?))
     }
 
+    /// Writes the members as the host knows them to the device.
+    pub(super) fn write_members(&self) {
+        let Buffers { state, control, members, simplices, arguments, .. } = &self.buffers;
+        self.write(state, &self.entry.state);
+        self.write(control, &self.entry.control);
+        self.write(members, &self.entry.members);
+        self.write(simplices, &self.entry.simplices);
+        self.write(arguments, &self.round.arguments(self.active));
+    }
+
     /// Writes values to the start of a GPU buffer; does nothing if there are none.
     fn write(&self, buffer: &wgpu::Buffer, values: &[impl bytemuck::Pod]) {
         if !values.is_empty() {
@@ -294,12 +304,7 @@ impl Population for GpuPopulation {
             let begin = Instant::now();
             self.upload(batch, places);
             self.active = self.entry.enter(batch, places, self.method, self.active);
-            let Buffers { state, control, members, simplices, arguments, .. } = &self.buffers;
-            self.write(state, &self.entry.state);
-            self.write(control, &self.entry.control);
-            self.write(members, &self.entry.members);
-            self.write(simplices, &self.entry.simplices);
-            self.write(arguments, &self.round.arguments(self.active));
+            self.write_members();
             self.context.flush();
             self.copied(Work::Upload, self.bytes_of(batch), begin);
             self.context.check()

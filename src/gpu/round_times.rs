@@ -1,4 +1,5 @@
-//! What a round costs a GPU, and its kernels as they follow one another in a run: what a round without a kernel saves.
+//! Time of a round on a GPU, and of its kernels as they follow one another in a run: a kernel's is that which a round
+//! without it saves.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::recording::Recording;
 use crate::solver::{Batch, Method, Population as _};
 
 /// Measurements of a time, of which the shortest counts.
-const REPEATS: usize = 3;
+const REPEATS: usize = 2;
 
 /// Time of a round of members that all take part in it.
 #[derive(Clone, Debug)]
@@ -35,17 +36,20 @@ impl GpuDevice {
         batch: &Batch,
         rounds: u32,
     ) -> Result<RoundTimes> {
-        let mut population = GpuPopulation::new(self.context(), recording, method, batch.members())?;
+        let context = self.context_of(&recording);
+        let mut population = GpuPopulation::new(context, recording, method, batch.members())?;
+        pollster::block_on(population.load(batch))?;
         let stems: Vec<&'static str> = population.round.sized().map(|kernel| kernel.stem).collect();
         let timing = Timing::new(&population.context, &population.round)?;
-        let mut time = |left_out| -> Result<f64> {
+        let time = |left_out| -> Result<f64> {
             let mut shortest = f64::INFINITY;
             for _ in 0..REPEATS {
                 // members that have moved go back
-                population.clear();
-                pollster::block_on(population.load(batch))?;
+                population.write_members();
+                population.context.flush();
                 let GpuPopulation { context, buffers, round, .. } = &population;
-                shortest = shortest.min(pollster::block_on(timing.pass(context, buffers, round, rounds, left_out))?);
+                let seconds = pollster::block_on(timing.time_rounds(context, buffers, round, rounds, left_out))?;
+                shortest = shortest.min(seconds);
             }
             Ok(shortest)
         };

@@ -66,19 +66,19 @@ struct Place {
 
 /// Parts whose fits a device is making.
 struct Flight {
-    /// Which of the places has them.
+    /// Index of the place that has their rows.
     place: usize,
     parts: Range<usize>,
     submission: wgpu::SubmissionIndex,
 }
 
-/// What became of parts that were to be made.
+/// Outcome of sending some parts to a device.
 enum Launch {
-    Made(Flight),
+    Submitted(Flight),
     /// None of their fits are to be made.
     Nothing,
-    /// They have what the kernel does not know of.
-    Of(Shape),
+    /// The kernel must be one for fits of this shape first.
+    Needs(Shape),
 }
 
 impl GpuSmallFitter {
@@ -134,16 +134,20 @@ impl GpuSmallFitter {
     fn launch(&self, parts: &dyn SmallParts, some: Range<usize>, place: usize) -> Result<Launch> {
         let Some(ready) = &self.ready else {
             let shapes =
-                threads::in_pool(|| some.into_par_iter().filter_map(|k| parts.begin(k)).reduce_with(Shape::with));
-            return Ok(shapes.map_or(Launch::Nothing, Launch::Of));
+                threads::in_pool(|| some.into_par_iter().filter_map(|k| parts.begin(k)).reduce_with(Shape::union));
+            return Ok(shapes.map_or(Launch::Nothing, Launch::Needs));
         };
         let (context, packing) = (&self.context, ready.packing);
         let Place { group, result, readback, .. } = &ready.places[place];
-        let fits = (some.end * PART).min(parts.fits()) - some.start * PART;
+        let fits = fits_of(parts, &some);
         match self.upload(packing, &ready.places[place], parts, some.clone(), fits)? {
-            None => return Ok(Launch::Nothing),
-            Some(shape) if shape.with(packing.shape) != packing.shape => {
-                return Ok(Launch::Of(shape.with(packing.shape)));
+            None => {
+                // the memory from which nothing is to be copied goes with a submission
+                context.flush();
+                return Ok(Launch::Nothing);
+            }
+            Some(shape) if shape.union(packing.shape) != packing.shape => {
+                return Ok(Launch::Needs(shape.union(packing.shape)));
             }
             Some(_) => {}
         }
@@ -157,7 +161,7 @@ impl GpuSmallFitter {
         context.counts.add_pass(&counted);
         drop(pass);
         context.copy(&mut encoder, result, readback, 0, 4 * results_of(packing, fits) as u64);
-        Ok(Launch::Made(Flight { place, parts: some, submission: context.submit(encoder) }))
+        Ok(Launch::Submitted(Flight { place, parts: some, submission: context.submit(encoder) }))
     }
 
     /// Begins some parts, packs their fits, and copies the rows to the buffers of a place. Returns what the fits have;
@@ -185,7 +189,7 @@ impl GpuSmallFitter {
         let begin = |((observed, given), part): ((Vec<Piece<'_>>, Vec<Piece<'_>>), usize)| {
             let shape = parts.begin(part)?;
             let (mut observed, mut given) = (observed.into_iter(), given.into_iter());
-            if shape.with(packing.shape) == packing.shape {
+            if shape.union(packing.shape) == packing.shape {
                 parts.lend(part, &mut |batch, columns| {
                     let (fits, mut packed) = (columns.status.len(), Packed::default());
                     for first in (0..fits).step_by(BLOCK) {
@@ -197,13 +201,16 @@ impl GpuSmallFitter {
             }
             Some(shape)
         };
-        Ok(threads::in_pool(|| rows.filter_map(begin).reduce_with(Shape::with)))
+        Ok(threads::in_pool(|| rows.filter_map(begin).reduce_with(Shape::union)))
     }
 
     /// Sends the grid that all fits share, which one of some parts that have begun knows.
     fn send_grid(&self, ready: &Ready, parts: &dyn SmallParts, some: Range<usize>) {
+        if ready.packing.shape.own_grid {
+            return;
+        }
         let mut grid: Vec<f32> = Vec::new();
-        for part in some.take_while(|_| !ready.packing.shape.own_grid) {
+        for part in some {
             parts.lend(part, &mut |batch, _| grid = batch.x.iter().map(|x| *x as f32).collect());
             if !grid.is_empty() {
                 self.context.write(&ready.grid, 0, bytemuck::cast_slice(&grid));
@@ -217,7 +224,7 @@ impl GpuSmallFitter {
         let Some(ready) = &self.ready else { return Ok(()) };
         let Flight { place, parts: some, submission } = flight;
         let packing = ready.packing;
-        let fits = (some.end * PART).min(parts.fits()) - some.start * PART;
+        let fits = fits_of(parts, &some);
         let length = results_of(packing, fits);
         let results = readback::read(&self.context, &ready.places[place].readback, length, submission);
         let results: Vec<u32> = pollster::block_on(results)?;
@@ -242,6 +249,11 @@ fn write<'a>(pieces: &mut impl Iterator<Item = Piece<'a>>, numbers: &[f32]) {
     let (bytes, _) = bytemuck::cast_slice(numbers).as_chunks::<PIECE>();
     // the other way round, a piece would be lost where the bytes end
     bytes.iter().zip(pieces).for_each(|(bytes, piece)| piece.write(*bytes));
+}
+
+/// Returns the number of fits of some parts.
+fn fits_of(parts: &dyn SmallParts, some: &Range<usize>) -> usize {
+    (some.end * PART).min(parts.fits()) - some.start * PART
 }
 
 /// Returns how many numbers come back of so many fits.
@@ -352,22 +364,25 @@ fn declare_rounding(constants: &mut Constants, problem: &SmallProblem) {
 
 impl SmallFitter for GpuSmallFitter {
     fn fit(&mut self, parts: &dyn SmallParts) -> Result<()> {
+        // no more memory than these parts need
+        self.capacity = self.capacity.min(parts.count().max(1) * PART);
         let (mut first, mut flight) = (0, None::<Flight>);
         while first < parts.count() {
             let some = first..(first + self.capacity / PART).min(parts.count());
             let place = flight.as_ref().map_or(0, |last| 1 - last.place);
             match self.launch(parts, some.clone(), place)? {
-                Launch::Made(next) => {
+                Launch::Submitted(next) => {
                     if let Some(last) = flight.replace(next) {
                         self.land(parts, last)?;
                     }
                 }
                 Launch::Nothing => {}
-                Launch::Of(shape) => {
-                    // these buffers go
+                Launch::Needs(shape) => {
                     if let Some(last) = flight.take() {
                         self.land(parts, last)?;
                     }
+                    // frees its buffers before the next ones are created
+                    self.ready = None;
                     let ready = self.make_any_ready(shape)?;
                     self.send_grid(&ready, parts, some);
                     self.ready = Some(ready);

@@ -112,7 +112,7 @@ impl Timing {
     /// Runs `rounds` rounds in one pass, without `compact`, so that the same members take part in all of them, and
     /// without the kernel of number `left_out`; returns the seconds of a round. They are the device's, or, without
     /// timestamps, those from the submission to its end.
-    pub async fn pass(
+    pub async fn time_rounds(
         &self,
         context: &Context,
         buffers: &Buffers,

@@ -182,7 +182,7 @@ pub const WAITING: i8 = i8::MIN;
 pub const PART: usize = 1024;
 
 /// Fits in parts. A fitter takes every part through [`begin`](Self::begin), [`lend`](Self::lend) and
-/// [`end`](Self::end), the parts in any order and on any threads.
+/// [`end`](Self::end), the parts in any order and on any threads. A part that is not to be made needs no end.
 pub trait SmallParts: Sync {
     /// Returns the number of all fits.
     fn fits(&self) -> usize;
@@ -235,8 +235,8 @@ impl Shape {
         }
     }
 
-    /// Returns what fits of either shape have.
-    pub fn with(self, other: Shape) -> Shape {
+    /// Returns the shape of fits that have what those of either have.
+    pub fn union(self, other: Shape) -> Shape {
         Shape {
             own_grid: self.own_grid || other.own_grid,
             is_weighted: self.is_weighted || other.is_weighted,

@@ -33,6 +33,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Fits Gauss functions on 5 × 5 pixels, from arrays in f64 and in f32; prints the time of one.
 pub fn time(device: Device, count: usize, threads: usize) -> Result<(), Failure> {
+    let name = device.to_string();
     let gauss = Gauss::new(count)?;
     let fitter = CurveFitter::new(gauss::formula()?, device);
     let control = Control::default().threads(threads);
@@ -48,7 +49,7 @@ pub fn time(device: Device, count: usize, threads: usize) -> Result<(), Failure>
             quickest = quickest.min(begin.elapsed().as_secs_f64());
         }
         let each = 1e9 * quickest / count as f64;
-        line(format_args!("Gauss 2D, {count} fits from {what} by {threads} threads: {each:.0} ns each"));
+        line(format_args!("Gauss 2D, {name}, {threads} threads: {count} fits from {what}, {each:.0} ns each"));
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! `popfit-bench gpu-kernels`: the time of a round on a GPU, and of each of its kernels, by the number of members.
+//! `popfit-bench gpu-kernels`: the time of a round on a GPU, and of each of its kernels, by the number of members. All
+//! members take part in every round, as nothing lists those that are left.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use popfit::low_level::Job;
 use popfit::low_level::gpu::GpuDevice;
 use popfit::low_level::recording::{Recording, Scope, Values};
 use popfit::low_level::solver::{Batch, Device as _, LevenbergMarquardt, Method};
-use popfit_cli::{Failure, cells, line, print};
+use popfit_cli::{Failure, line};
 
 use super::kernels::of_spectrum;
 
@@ -28,34 +29,36 @@ pub struct Arguments {
     rounds: u32,
 }
 
-/// Prints the milliseconds of a round, and what it saves to leave out each kernel.
+/// Prints the milliseconds of a round and what it saves to leave out each kernel, a line for each number of members as
+/// soon as it is known.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let device = GpuDevice::parse(&arguments.device)?;
     let Job { recording, batch } = of_spectrum(&arguments.model, &arguments.spectra)?.linearise;
-    // nothing that a member can reach ends it, so that all take part in every round
-    let method = Method::LevenbergMarquardt(LevenbergMarquardt::default().ftol(f64::MIN_POSITIVE).xtol(0.0));
+    let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
     let most = device.capacity(&recording, None)?;
-    let (some, too_many): (Vec<usize>, Vec<usize>) = arguments.members.iter().partition(|members| **members <= most);
-    let mut columns: Vec<Vec<String>> = Vec::new();
-    for &members in &some {
-        let batch = repeated(&recording, &batch, members);
-        let times = device.round_times(recording.clone(), &method, &batch, arguments.rounds)?;
-        if columns.is_empty() {
-            let stems = times.kernels.iter().map(|(stem, _)| (*stem).to_owned());
-            columns.push(["ms a round".to_owned()].into_iter().chain(stems).collect());
-            columns[0].extend(cells(["all", "µs a member"]));
-        }
-        let kernels = times.kernels.iter().map(|(_, seconds)| format!("{:.4}", 1e3 * seconds));
-        let mut column: Vec<String> = [members.to_string()].into_iter().chain(kernels).collect();
-        column.push(format!("{:.4}", 1e3 * times.seconds));
-        column.push(format!("{:.3}", 1e6 * times.seconds / members as f64));
-        columns.push(column);
-    }
     line(format_args!("{}, {} rounds in a pass", device.name(), arguments.rounds));
-    let rows = columns.first().map_or(0, Vec::len);
-    print(&(0..rows).map(|row| columns.iter().map(|column| column[row].clone()).collect()).collect::<Vec<_>>());
-    for members in too_many {
-        line(format_args!("{members} members do not fit into the device's memory; {most} do"));
+    let mut has_head = false;
+    for &members in &arguments.members {
+        if members > most {
+            line(format_args!("{members} members do not fit into the device's memory; {most} do"));
+            continue;
+        }
+        let batch = repeated(&recording, &batch, members);
+        let times = match device.round_times(recording.clone(), &method, &batch, arguments.rounds) {
+            Ok(times) => times,
+            Err(error) => {
+                line(format_args!("{members} members: {error}"));
+                continue;
+            }
+        };
+        if !has_head {
+            let stems: Vec<&str> = times.kernels.iter().map(|(stem, _)| *stem).collect();
+            line(format_args!("members; ms per round; µs per round and member; ms of {}", stems.join(", ")));
+            has_head = true;
+        }
+        let kernels: Vec<String> = times.kernels.iter().map(|(_, seconds)| format!("{:.4}", 1e3 * seconds)).collect();
+        let each = 1e6 * times.seconds / members as f64;
+        line(format_args!("{members}; {:.4}; {each:.3}; {}", 1e3 * times.seconds, kernels.join(", ")));
     }
     Ok(())
 }

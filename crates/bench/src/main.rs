@@ -1,7 +1,6 @@
-//! `popfit-bench`: popfit beside argmin and levenberg-marquardt; `popfit-bench nist`: the digits of the NIST StRD
-//! problems; `popfit-bench host`: what a run costs its host; `popfit-bench curves`: the time of small fits; `popfit-bench kernels`: the kernels that a card gets, `popfit-bench
-//! gpu-kernels` their times on it, `popfit-bench gpu-ceiling` what it can do at most; `popfit-bench tiled`: many spectra
-//! out of few.
+//! `popfit-bench`: popfit beside argmin and levenberg-marquardt. `popfit-bench nist`: the digits of the NIST StRD
+//! problems. `host`: the host's part of a run; `curves`: the time of small fits; `kernels`: the kernels that a card
+//! gets; `gpu-kernels`: their times on it; `gpu-ceiling`: what a card can do at most; `tiled`: many spectra out of few.
 
 mod bench;
 mod curves;

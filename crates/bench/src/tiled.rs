@@ -15,7 +15,7 @@ use zip::write::SimpleFileOptions;
 pub struct Arguments {
     /// File of spectra
     file: PathBuf,
-    /// How often all of them are written
+    /// Number of times that all of them are written
     copies: usize,
     /// NPZ file to which they are written
     out: PathBuf,

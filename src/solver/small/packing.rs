@@ -73,7 +73,7 @@ impl Packing {
         2 * self.parameters + 2
     }
 
-    /// Packs a block of `fits` of a batch, which has no more than this shape has.
+    /// Packs a block of `fits` of a batch, which may have less than this shape has, but the same kind of grid.
     pub fn pack(self, fits: Range<usize>, batch: &SmallBatch<'_>, packed: &mut Packed) {
         let (points, p, length) = (self.points, self.parameters, self.predictors * self.points);
         let Packed { observed, given } = packed;
@@ -96,23 +96,27 @@ impl Packing {
             let units: Vec<f64> = of(p).map(|k| batch.unit(k)).collect();
             rows.put(p, &units, |unit| unit as f32);
         }
-        for bounds in batch.bounds.into_iter().flat_map(|(lower, upper)| [lower, upper]) {
-            let repeated = if bounds.len() == p { bounds.repeat(fits.len()) } else { Vec::new() };
-            let bounds = if bounds.len() == p { &repeated } else { &bounds[of(p)] };
-            rows.put(p, bounds, |x| x.clamp(-FAR, FAR) as f32);
+        if self.shape.is_bounded {
+            let none = (&vec![-FAR; p][..], &vec![FAR; p][..]);
+            let (lower, upper) = batch.bounds.unwrap_or(none);
+            for bounds in [lower, upper] {
+                let repeated = if bounds.len() == p { bounds.repeat(fits.len()) } else { Vec::new() };
+                let bounds = if bounds.len() == p { &repeated } else { &bounds[of(p)] };
+                rows.put(p, bounds, |x| x.clamp(-FAR, FAR) as f32);
+            }
         }
     }
 
-    /// Returns where the parameters, the variances, the costs and the ends of a block of results begin, and where they
-    /// end.
-    fn places(self) -> [usize; 5] {
+    /// Returns the offsets of the parameters, the variances, the costs and the ends in a block of results, and its
+    /// length.
+    fn offsets(self) -> [usize; 5] {
         let wide = BLOCK * self.parameters;
         [0, wide, 2 * wide, 2 * wide + BLOCK, BLOCK * self.result()]
     }
 
     /// Writes results of a block of fits that end in their first round where they began.
     pub fn end_at_starts(self, given: &[f32], results: &mut [u32]) {
-        let (p, [_, variances, _, ends, _]) = (self.parameters, self.places());
+        let (p, [_, variances, _, ends, _]) = (self.parameters, self.offsets());
         for (to, given) in results.chunks_exact_mut(p).zip(given.chunks_exact(self.given())) {
             to.iter_mut().zip(given).for_each(|(to, start)| *to = start.to_bits());
         }
@@ -124,7 +128,7 @@ impl Packing {
     /// says, if there is one.
     pub fn unpack(self, results: &[u32], columns: &mut SmallColumns<'_>) -> Result<(), usize> {
         let SmallColumns { parameters, variances, chi2, promises, status, rounds } = columns;
-        let (p, [_, squares, costs, ends, end]) = (self.parameters, self.places());
+        let (p, [_, squares, costs, ends, end]) = (self.parameters, self.offsets());
         for (first, block) in (0..status.len()).step_by(BLOCK).zip(results.chunks_exact(end)) {
             let last = status.len().min(first + BLOCK);
             copy(&block[..squares], &mut parameters[first * p..last * p], &status[first..last]);
@@ -177,7 +181,7 @@ struct Columns<'a> {
 }
 
 impl Columns<'_> {
-    /// Makes zeros of rows of `stride` numbers.
+    /// Begins to fill rows of `stride` numbers.
     fn of(rows: &mut Vec<f32>, stride: usize) -> Columns<'_> {
         rows.resize(BLOCK * stride, 0.0);
         Columns { rows, stride, next: 0 }

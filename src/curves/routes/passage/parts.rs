@@ -24,10 +24,10 @@ use crate::values::Values;
 /// All parts of a passage.
 pub(super) struct Parts<'p, 'a> {
     passage: &'p Passage<'a>,
-    /// What brings fits to their ends in f64 after f32; `None` where the fits are in f64 from the beginning.
+    /// Brings fits to their ends in f64 after f32; `None` where the fits are in f64 from the beginning.
     double: Option<CpuSmallFitter>,
-    /// How many fits of each part the host computes again.
-    checked: usize,
+    /// Number of fits of each part that the host computes again.
+    checks_per_part: usize,
     watch: &'p Watch<'p>,
     fits: usize,
     parts: Vec<Mutex<Part<'p, 'a>>>,
@@ -55,7 +55,7 @@ pub(super) struct Rows<'p> {
     pub flags: &'p mut [Flags],
 }
 
-/// What a part's fits need beside what their curves lend.
+/// Data of a part's fits beside those that their curves lend, and memory for their ends.
 #[derive(Default)]
 struct Gathered<'a> {
     /// (fits): the largest |y|, NaN where one is not finite.
@@ -96,8 +96,8 @@ impl<'p, 'a> Parts<'p, 'a> {
             Mutex::new(Part { curves, rows, gathered: None })
         });
         let parts: Vec<_> = parts.collect();
-        let checked = if is_checked { FEW.div_ceil(parts.len().max(1)) } else { 0 };
-        Parts { passage, double, checked, watch, fits, parts, spare: Mutex::default() }
+        let checks_per_part = if is_checked { FEW.div_ceil(parts.len().max(1)) } else { 0 };
+        Parts { passage, double, checks_per_part, watch, fits, parts, spare: Mutex::default() }
     }
 
     /// Locks a part.
@@ -119,18 +119,19 @@ impl SmallParts for Parts<'_, '_> {
     fn begin(&self, part: usize) -> Option<Shape> {
         let mut part = self.part(part);
         let Part { curves, rows, gathered } = &mut *part;
-        if gathered.is_none() {
-            if self.watch.is_stopped() {
-                rows.leave_at_starts(self.passage.curves, curves.clone());
-                return None;
-            }
-            let mut some = self.spare().unwrap_or_default();
-            some.gather(self.passage, curves.clone());
-            let (batch, sizes, mut columns) = some.split(self.passage, curves.clone(), rows);
-            self.passage.begin(&batch, sizes, &mut columns);
-            *gathered = Some(some);
+        if gathered.is_none() && self.watch.is_stopped() {
+            rows.leave_at_starts(self.passage.curves, curves.clone());
+            return None;
         }
-        let (batch, ..) = gathered.as_mut()?.split(self.passage, curves.clone(), rows);
+        let is_new = gathered.is_none();
+        let data = gathered.get_or_insert_with(|| self.spare().unwrap_or_default());
+        if is_new {
+            data.gather(self.passage, curves.clone());
+        }
+        let (batch, sizes, mut columns) = data.split(self.passage, curves.clone(), rows);
+        if is_new {
+            self.passage.begin(&batch, sizes, &mut columns);
+        }
         Some(Shape::of(&batch))
     }
 
@@ -147,9 +148,9 @@ impl SmallParts for Parts<'_, '_> {
         let mut part = self.part(part);
         let Part { curves, rows, gathered } = &mut *part;
         let (passage, first) = (self.passage, curves.start);
-        let Some(mut some) = gathered.take() else { return Ok(()) };
+        let Some(mut data) = gathered.take() else { return Ok(()) };
         // 1. Go on in f64 where f32 has not come to an end.
-        let (batch, sizes, mut columns) = some.split(passage, curves.clone(), rows);
+        let (batch, sizes, mut columns) = data.split(passage, curves.clone(), rows);
         if let Some(double) = &self.double {
             self.check(first, &columns)?;
             resume(&batch, passage.parameters, &mut columns);
@@ -157,14 +158,14 @@ impl SmallParts for Parts<'_, '_> {
         }
         // 2. Compute errors, statuses and flags.
         passage.finish(first, &batch, sizes, &mut columns);
-        put_ends(rows, &some.status, &some.rounds);
-        passage.set_flags(slices(&some.bounds), rows);
+        put_ends(rows, &data.status, &data.rounds);
+        passage.set_flags(slices(&data.bounds), rows);
         // the others are fitted again, one by one
         if !passage.exact {
             let ended = |status: &&Status| status.is_success() || **status == Status::BadInput;
             self.watch.add(rows.status.iter().filter(ended).count());
         }
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(some);
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(data);
         Ok(())
     }
 }
@@ -175,7 +176,7 @@ impl Parts<'_, '_> {
     fn check(&self, first: usize, columns: &SmallColumns<'_>) -> Result<()> {
         let (passage, p) = (self.passage, self.passage.parameters);
         let status = |k: usize| Status::from_code(columns.status[k].into());
-        for k in sample_successes(0..columns.status.len(), status, self.checked) {
+        for k in sample_successes(0..columns.status.len(), status, self.checks_per_part) {
             if let Some(curve) = passage.curve(first + k) {
                 passage.fitter.check_cost(&curve, &columns.parameters[k * p..(k + 1) * p], columns.chi2[k])?;
             }
