@@ -67,7 +67,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn repeated(recording: &Recording, one: &Batch, count: usize) -> Batch {
     let block = |values: &Values| match values {
         Values::F32(values) => Values::Blocks(vec![values.clone(); count]),
-        Values::F64(values) => Values::Blocks(vec![Arc::new(values.iter().map(|x| *x as f32).collect()); count]),
+        Values::F64(values) => {
+            let one: Arc<Vec<f32>> = Arc::new(values.iter().map(|x| *x as f32).collect());
+            Values::Blocks(vec![one; count])
+        }
         Values::I32(values) => Values::I32(Arc::new(values.repeat(count))),
         Values::Blocks(blocks) => Values::Blocks(vec![blocks[0].clone(); count]),
     };
