@@ -323,7 +323,8 @@ fn a_run_says_which_rows_the_cpu_has_made_and_a_resumed_one_knows() {
     let alone = |name: &str, device: &Device| stream(device, &folder.path().join(name)).0;
     let (on_gpu, on_cpu) = (alone("gpu", &gpu.clone().into()), alone("cpu", &Device::cpu()));
     let mut mixed = 0;
-    for (n, lasting) in [(1, true), (60, true), (90, true), (110, true), (130, true), (60, false), (100, false)] {
+    let lasting = [1, 50, 60, 65, 70, 75, 80, 85].map(|call| (call, true));
+    for (n, lasting) in lasting.into_iter().chain([(40, false), (70, false)]) {
         let target = folder.path().join(format!("{n} {lasting}"));
         let faults = Faults::new(Fault::Lost, n, lasting);
         let device = Device::from(gpu.clone().with_faults(faults).unwrap());
