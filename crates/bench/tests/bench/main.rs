@@ -141,3 +141,38 @@ fn kernels_are_written() {
     };
     assert!(has("product_tiled", "var<workgroup>") && has("small", "var<private>"));
 }
+
+#[test]
+fn the_kernels_of_a_round_are_timed() {
+    use popfit_testing::required::{Need, found};
+    if found(Need::Gpu, popfit::low_level::gpu::GpuDevice::best()).is_none() {
+        return;
+    }
+    let printed = printed(&["gpu-kernels", "data/model.toml", "data/spectra.npz", "--members", "2,1", "--rounds", "1"]);
+    let lines: Vec<Vec<&str>> = printed.lines().map(|line| line.split("; ").collect()).collect();
+    let [_, head, two, one] = lines.as_slice() else { panic!("{printed}") };
+    let kernels = head[3].split(", ").count();
+    for (line, members) in [(two, "2"), (one, "1")] {
+        assert!(line[0] == members && line[1].parse::<f64>().unwrap() > 0.0, "{printed}");
+        assert_eq!(line[3].split(", ").filter(|saved| saved.parse::<f64>().is_ok()).count(), kernels, "{printed}");
+    }
+    assert!(head[3].contains("step") && !head[3].contains("compact"), "{printed}");
+}
+
+#[test]
+fn tiled_spectra_are_the_first_ones_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |name: &str, more: &[&str]| {
+        let path = folder.path().join(name);
+        printed(&[&["tiled", "data/spectra.npz", "2", path.to_str().unwrap()], more].concat());
+        popfit::Spectra::open(path).unwrap()
+    };
+    let (plain, noisy) = (open("plain.npz", &[]), open("noisy.npz", &["--noise"]));
+    let half = plain.len() / 2;
+    let flux =
+        |spectra: &popfit::Spectra<'_>, row: usize| spectra.slice(row..row + 1).arms[0].flux.clone().into_owned();
+    assert_eq!(flux(&plain, 3), flux(&plain, half + 3));
+    assert!(flux(&noisy, 3) != flux(&noisy, half + 3) && flux(&noisy, 3) != flux(&plain, 3));
+    let ivar = |spectra: &popfit::Spectra<'_>| spectra.arms[0].ivar.at(7);
+    assert_eq!(2.0 * ivar(&noisy), ivar(&plain));
+}
