@@ -85,6 +85,24 @@ pub(crate) fn spawn<'scope, T: Send + 'scope>(
     thread.unwrap_or_else(|error| panic::resume_unwind(Box::new(format!("{name} cannot be started: {error}"))))
 }
 
+/// Returns the result of `work` for each item, in their order. Each item has a thread of its own for as long, but the
+/// first, which the calling thread takes: fits keep the pool busy, and who reads for them must not wait for it.
+pub(crate) fn map_each<T: Send, R: Send>(
+    name: &str,
+    items: impl IntoIterator<Item = T>,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    let mut items = items.into_iter();
+    let Some(first) = items.next() else { return Vec::new() };
+    std::thread::scope(|scope| {
+        let work = &work;
+        let others: Vec<_> = items.map(|item| spawn(scope, name, move || work(item))).collect();
+        let first = work(first);
+        let joined = others.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic)));
+        std::iter::once(first).chain(joined).collect()
+    })
+}
+
 /// Does `work`, which is a parallel loop, in the current pool.
 pub(crate) fn in_pool<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     match current() {

@@ -53,6 +53,21 @@ impl File {
         Ok(self.0.metadata()?.len())
     }
 
+    /// Fills `into` with the bytes from `offset` on. Threads may do so at the same time.
+    #[cfg(feature = "files")]
+    pub fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < into.len() {
+            match at(Operation::Read).and_then(|()| read_at(&self.0, &mut into[done..], offset + done as u64)) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(more) => done += more,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// Tries to get an exclusive lock on the file without waiting: held now, taken by another handle, or not supported.
     pub fn lock(&self) -> io::Result<Lock> {
         at(Operation::Lock)?;
@@ -109,6 +124,27 @@ impl Seek for File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.0.seek(to)
     }
+}
+
+/// Reads bytes at an offset of a file, whatever position its handle has.
+#[cfg(all(feature = "files", unix))]
+fn read_at(file: &fs::File, into: &mut [u8], offset: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, into, offset)
+}
+
+/// Reads bytes at an offset of a file, whatever position its handle has.
+#[cfg(all(feature = "files", windows))]
+fn read_at(file: &fs::File, into: &mut [u8], offset: u64) -> io::Result<usize> {
+    std::os::windows::fs::FileExt::seek_read(file, into, offset)
+}
+
+/// Reads bytes at an offset of a file, one thread after another: handles of other systems have one position for all.
+#[cfg(all(feature = "files", not(any(unix, windows))))]
+fn read_at(mut file: &fs::File, into: &mut [u8], offset: u64) -> io::Result<usize> {
+    static POSITION: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _turn = POSITION.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    file.seek(SeekFrom::Start(offset))?;
+    file.read(into)
 }
 
 /// Opens a regular file for reading; fails for a device or a pipe, and on Windows for a folder. A pipe would be waited

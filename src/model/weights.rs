@@ -57,7 +57,7 @@ const LARGEST_SN: f64 = 1e5;
 
 /// Returns whether the range of the positive values is so wide that they need a closer look.
 fn is_wide(ivar: &[f64]) -> bool {
-    let (smallest, largest) = range(ivar);
+    let (smallest, largest) = pulp::Arch::new().dispatch(PositiveRange { ivar });
     largest > WIDEST_USUAL * smallest
 }
 
@@ -201,18 +201,29 @@ fn bad_ivar(ivar: f64) -> String {
     format!("ivar is {ivar} (sigma {sigma}){hint}")
 }
 
-/// Returns the least and the greatest of the positive values, infinity and 0 if there are none; eight side by side, as
-/// one after the other each would wait for the last.
-fn range(ivar: &[f64]) -> (f64, f64) {
-    let (mut smallest, mut largest) = ([f64::INFINITY; 8], [0f64; 8]);
-    let (eights, rest) = ivar.as_chunks::<8>();
-    for eight in eights.iter().map(<[f64; 8]>::as_slice).chain([rest]) {
-        for ((w, smallest), largest) in eight.iter().zip(&mut smallest).zip(&mut largest) {
-            *smallest = if *w > 0.0 && *w < *smallest { *w } else { *smallest };
-            *largest = if *w > *largest { *w } else { *largest };
+/// The least and the greatest of the positive values, infinity and 0 if there are none.
+struct PositiveRange<'a> {
+    ivar: &'a [f64],
+}
+
+impl NullaryFnOnce for PositiveRange<'_> {
+    type Output = (f64, f64);
+
+    /// Takes eight values side by side: one after the other each would wait for the last.
+    #[inline(always)]
+    fn call(self) -> (f64, f64) {
+        let (mut smallest, mut largest) = ([f64::INFINITY; 8], [0f64; 8]);
+        let (eights, rest) = self.ivar.as_chunks::<8>();
+        let mut last = [0.0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        for eight in eights.iter().chain([&last]) {
+            for ((w, smallest), largest) in eight.iter().zip(&mut smallest).zip(&mut largest) {
+                *smallest = if *w > 0.0 && *w < *smallest { *w } else { *smallest };
+                *largest = if *w > *largest { *w } else { *largest };
+            }
         }
+        (smallest.into_iter().fold(f64::INFINITY, f64::min), largest.into_iter().fold(0.0, f64::max))
     }
-    (smallest.into_iter().fold(f64::INFINITY, f64::min), largest.into_iter().fold(0.0, f64::max))
 }
 
 /// Raises pixels' errors 1/√ivar that are below `floor` × the median error to that value, by lowering `ivar`.

@@ -1,7 +1,8 @@
 //! Check of whether input files are still what they were when a run began.
 
-use std::fs::{File, Metadata};
-use std::io::{BufRead, BufReader};
+use std::fs::Metadata;
+use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +10,13 @@ use rayon::prelude::*;
 use twox_hash::XxHash3_128;
 
 use crate::error::{Error, Result};
+use crate::io::files::File;
 use crate::threads;
+
+/// Bytes of a file that one thread hashes.
+const PART: u64 = 1 << 24;
+/// Bytes that are read before they are hashed: they stay in a processor's cache.
+const BLOCK: usize = 1 << 17;
 
 /// Files of spectra as they were at the start of a run: their contents are part of what makes a run the same run
 /// ([`SpectralFitter::resume_key`](crate::SpectralFitter::resume_key)), and must not change while it lasts.
@@ -53,7 +60,7 @@ impl InputFiles {
     pub fn check(&self) -> Result<()> {
         let is_other =
             |input: &Input| contents(&input.path, &AtomicBool::new(false)).map_or(true, |now| now != input.contents);
-        match self.0.iter().find(|input| input.has_other_times() && is_other(input)) {
+        match threads::in_pool(|| self.0.iter().find(|input| input.has_other_times() && is_other(input))) {
             None => Ok(()),
             Some(input) => Err(input.written_to()),
         }
@@ -96,17 +103,32 @@ fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
     a.created().ok() == b.created().ok()
 }
 
-/// Returns a fast 128-bit hash of a file's bytes, which finds changes but not forgery; it stops early if cancelled.
+/// Returns a fast 128-bit hash of a file's bytes, which finds changes but not forgery: that of its only part, else of the
+/// hashes of its parts. It stops early if cancelled.
 fn contents(path: &Path, cancel: &AtomicBool) -> Result<u128> {
-    let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(Error::io(path))?);
-    let mut hash = XxHash3_128::new();
-    loop {
-        let some = file.fill_buf().map_err(Error::io(path))?;
-        if some.is_empty() || cancel.load(Ordering::Relaxed) {
-            return Ok(hash.finish_128());
-        }
-        hash.write(some);
-        let length = some.len();
-        file.consume(length);
+    let file = File::open(path).map_err(Error::io(path))?;
+    let length = file.length().map_err(Error::io(path))?;
+    let hash_part = |part: u64| {
+        let start = part * PART;
+        hash_bytes(&file, start..length.min(start + PART), cancel).map_err(Error::io(path))
+    };
+    let parts: Vec<u128> = (0..length.div_ceil(PART)).into_par_iter().map(hash_part).collect::<Result<_>>()?;
+    if let [whole] = parts[..] {
+        return Ok(whole);
     }
+    let mut hash = XxHash3_128::new();
+    parts.iter().for_each(|part| hash.write(&part.to_le_bytes()));
+    Ok(hash.finish_128())
+}
+
+/// Returns the hash of some bytes of a file; stops early if cancelled.
+fn hash_bytes(file: &File, bytes: Range<u64>, cancel: &AtomicBool) -> io::Result<u128> {
+    let mut hash = XxHash3_128::new();
+    let mut block = vec![0; BLOCK];
+    for start in bytes.clone().step_by(BLOCK).take_while(|_| !cancel.load(Ordering::Relaxed)) {
+        block.truncate(usize::try_from(bytes.end - start).unwrap_or(BLOCK));
+        file.read_exact_at(&mut block, start)?;
+        hash.write(&block);
+    }
+    Ok(hash.finish_128())
 }

@@ -106,6 +106,12 @@ impl DType {
         self.kind == Kind::Uint(8)
     }
 
+    /// Returns whether elements are floats with the bytes that a float of so many has in memory.
+    pub(super) fn is_float_in_memory(&self, bytes: usize) -> bool {
+        let is_float = matches!(self.kind, Kind::F32 | Kind::F64);
+        is_float && self.bytes() == bytes && self.big == cfg!(target_endian = "big")
+    }
+
     /// Returns whether elements are byte strings or Unicode text.
     pub(crate) fn is_text(&self) -> bool {
         matches!(self.kind, Kind::Bytes(_) | Kind::Unicode(_))

@@ -8,6 +8,7 @@
 
 mod element;
 mod header;
+mod stored;
 mod stream;
 mod write;
 
@@ -21,6 +22,7 @@ use crate::io::files::File;
 use crate::suggest::missing_name;
 pub(crate) use element::DType;
 pub(crate) use header::Header;
+use stored::Stored;
 pub(crate) use stream::Stream;
 pub use write::archive;
 
@@ -152,6 +154,26 @@ impl Archive {
             left -= length as u64;
         }
         finish(&mut entry).map_err(array_fault(&self.path, key))
+    }
+
+    /// Reads an array to its end, checking its CRC; texts also for what is no text.
+    pub(crate) fn check(&mut self, key: &str) -> Result<()> {
+        let Some(index) = self.index(key) else {
+            return Err(self.missing(key));
+        };
+        let mut texts = Vec::new();
+        let header = self.required(key)?;
+        if !header.dtype.is_text() {
+            let file = File::open(&self.path).map_err(Error::io(&self.path))?;
+            let fault = array_fault(&self.path, key);
+            if let Some((stored, _)) = Stored::open(file, &self.zip.metadata(), index).map_err(&fault)? {
+                return stored.check().map_err(fault);
+            }
+        }
+        self.scan(key, |dtype, bytes| {
+            texts.clear();
+            if dtype.is_text() { dtype.texts(bytes, &mut texts) } else { Ok(()) }
+        })
     }
 
     /// Reads a whole numeric array in row-major order, converting each value, and subtracts its bytes from `budget`;

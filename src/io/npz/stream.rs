@@ -1,16 +1,19 @@
 //! An array read progressively.
 //!
-//! zip's decompressing reader borrows the file it reads from, so each stream's thread owns both and hands pieces over a
-//! short channel; dropping the stream ends the thread. Arrays of one file inflate in parallel this way.
+//! What is not compressed is read where it is wanted ([`Stored`]). zip's decompressing reader borrows the file it reads
+//! from, so the thread of a compressed array owns both and hands pieces over a short channel; dropping the stream ends
+//! the thread. Arrays of one file inflate in parallel this way.
 
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use pulp::bytemuck::{Pod, cast_slice_mut};
 use zip::read::{ZipArchiveMetadata, ZipReadOptions};
 
 use super::header::RowMajor;
+use super::stored::Stored;
 use super::{DType, Header, array_fault, finish, too_large};
 use crate::error::{Error, Result};
 use crate::io::files::File;
@@ -29,18 +32,24 @@ pub(crate) struct Stream {
     /// Elements not yet taken.
     left: usize,
     source: Source,
-    pieces: Option<Pieces>,
+    /// What of the file's bytes is not yet read; `None` before the first element is taken.
+    unread: Option<Unread>,
     /// A piece and how much of it has been taken.
     piece: (Vec<u8>, usize),
 }
 
-type Pieces = Receiver<io::Result<Vec<u8>>>;
+/// The bytes of an array that are not yet read.
+enum Unread {
+    Stored(Stored),
+    /// Those that a thread inflates, in pieces.
+    Inflated(Receiver<io::Result<Vec<u8>>>),
+}
 
 /// Place of the array in its file, and the size of the pieces that are read.
 struct Source {
     zip: Arc<ZipArchiveMetadata>,
     index: usize,
-    /// Bytes of a piece.
+    /// Bytes of a piece, those of whole elements.
     most: usize,
 }
 
@@ -55,50 +64,45 @@ impl Stream {
         index: usize,
         streams: usize,
     ) -> Stream {
-        let most = PIECE.min(HELD / (AHEAD + 2) / streams.max(1));
+        let item = header.dtype.bytes();
+        let most = (PIECE.min(HELD / (AHEAD + 2) / streams.max(1)) / item).max(1) * item;
         Stream {
             path: path.to_path_buf(),
             key: key.to_string(),
             header: header.clone(),
             left: header.elements(),
             source: Source { zip, index, most },
-            pieces: None,
+            unread: None,
             piece: (Vec::new(), 0),
         }
     }
 
-    /// Starts the thread that decompresses the array, and returns its channel of pieces; fails if the array's header
-    /// has changed.
-    fn start(&self) -> Result<Pieces> {
+    /// Opens the file, and starts the thread that decompresses the array if it is compressed; fails if the array's
+    /// header has changed.
+    fn start(&self) -> Result<Unread> {
         let Source { zip, index, most } = &self.source;
-        let file = File::open(&self.path).map_err(Error::io(&self.path))?;
-        let (sender, pieces) = sync_channel(AHEAD);
-        let (header_sender, header) = sync_channel(1);
-        let (zip, index, most) = (Arc::clone(zip), *index, *most);
-        let thread = std::thread::Builder::new().name(format!("npz {}", self.key));
-        let spawned = thread.spawn(move || {
-            if let Err(e) = inflate(file, &zip, index, most, &header_sender, &sender) {
-                drop(header_sender);
-                // where nobody listens any more, nobody needs the error
-                let _ = sender.send(Err(e));
+        let open = || File::open(&self.path).map_err(Error::io(&self.path));
+        let fault = array_fault(&self.path, &self.key);
+        let (unread, header) = match Stored::open(open()?, zip, *index).map_err(&fault)? {
+            Some((stored, header)) => (Unread::Stored(stored), header),
+            None => {
+                let (pieces, header) = inflate_in_thread(&self.key, open()?, zip, *index, *most).map_err(fault)?;
+                (Unread::Inflated(pieces), header)
             }
-        });
-        spawned.map_err(Error::io(&self.path))?;
-        match header.recv() {
-            Ok(found) if found == self.header => Ok(pieces),
-            Ok(_) => Err(Error::format(&self.path, format!("`{}` has changed since the file was opened", self.key))),
-            Err(_) => Err(array_fault(&self.path, &self.key)(stopped(pieces.recv()))),
+        };
+        match header == self.header {
+            true => Ok(unread),
+            false => Err(Error::format(&self.path, format!("`{}` has changed since the file was opened", self.key))),
         }
     }
 
-    /// Receives the next piece from the decompressing thread, which is started if need be; `None` if the thread has
-    /// ended.
-    fn receive(&mut self) -> Result<Option<io::Result<Vec<u8>>>> {
-        let pieces = match self.pieces.take() {
-            Some(pieces) => pieces,
+    /// Returns the bytes that are not yet read, of a file that is opened if need be.
+    fn unread(&mut self) -> Result<&mut Unread> {
+        let unread = match self.unread.take() {
+            Some(unread) => unread,
             None => self.start()?,
         };
-        Ok(self.pieces.insert(pieces).recv().ok())
+        Ok(self.unread.insert(unread))
     }
 
     /// Returns the path of the file.
@@ -117,26 +121,77 @@ impl Stream {
         elements: usize,
         mut decode: impl FnMut(&DType, &[u8]) -> Result<(), String>,
     ) -> Result<()> {
-        let item = self.header.dtype.bytes();
-        if elements > self.left {
-            return Err(Error::format(&self.path, format!("{}: {} elements left", self.key, self.left)));
-        }
-        let mut wanted = elements * item;
+        let mut wanted = self.bytes_of(elements)?;
         while wanted > 0 {
-            if self.piece.1 == self.piece.0.len() {
+            if self.rest_of_piece().is_empty() {
                 self.piece = (self.next_piece()?, 0);
             }
-            let (piece, taken) = (&self.piece.0, self.piece.1);
-            let length = wanted.min(piece.len() - taken);
-            let some = piece.get(taken..taken + length).ok_or_else(|| "the array ended early".to_string());
-            some.and_then(|some| decode(&self.header.dtype, some))
-                .map_err(|m| Error::format(&self.path, format!("{}: {m}", self.key)))?;
+            let rest = self.rest_of_piece();
+            let some = rest.get(..wanted).unwrap_or(rest);
+            let length = some.len();
+            decode(&self.header.dtype, some).map_err(|m| Error::format(&self.path, format!("{}: {m}", self.key)))?;
             self.piece.1 += length;
             wanted -= length;
         }
-        let ended = elements > 0 && elements == self.left;
+        self.taken(elements)
+    }
+
+    /// Returns whether the elements have in the file the bytes that `T`, f32 or f64, has in memory.
+    pub(crate) fn is_as_in_memory<T: Pod>(&self) -> bool {
+        self.header.dtype.is_float_in_memory(size_of::<T>())
+    }
+
+    /// Fills `into` with the next elements, which are as in memory.
+    pub(crate) fn take_as_in_memory<T: Pod>(&mut self, into: &mut [T]) -> Result<()> {
+        let elements = into.len();
+        self.bytes_of(elements)?;
+        let mut wanted: &mut [u8] = cast_slice_mut(into);
+        while !wanted.is_empty() {
+            let rest = self.rest_of_piece();
+            if rest.is_empty() {
+                if !self.header.is_transposed()
+                    && let Unread::Stored(stored) = self.unread()?
+                {
+                    // straight from the file
+                    stored.read_next(wanted).map_err(array_fault(&self.path, &self.key))?;
+                    break;
+                }
+                self.piece = (self.next_piece()?, 0);
+                continue;
+            }
+            let length = rest.len().min(wanted.len());
+            let (now, later) = wanted.split_at_mut(length);
+            now.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+            self.piece.1 += length;
+            wanted = later;
+        }
+        self.taken(elements)
+    }
+
+    /// Returns the number of bytes of the next `elements` elements; fails if there are not so many.
+    fn bytes_of(&self, elements: usize) -> Result<usize> {
+        match elements > self.left {
+            true => Err(Error::format(&self.path, format!("{}: {} elements left", self.key, self.left))),
+            false => Ok(elements * self.header.dtype.bytes()),
+        }
+    }
+
+    /// Returns the bytes of the current piece that have not been taken.
+    fn rest_of_piece(&self) -> &[u8] {
+        self.piece.0.get(self.piece.1..).unwrap_or_default()
+    }
+
+    /// Counts elements that were taken; with the last ones, fails if bytes are left or the CRC is wrong.
+    fn taken(&mut self, elements: usize) -> Result<()> {
         self.left -= elements;
-        if ended { self.end() } else { Ok(()) }
+        match self.unread.as_mut().filter(|_| elements > 0 && self.left == 0) {
+            // the thread sends an empty piece when it has compared the CRC; stored bytes were compared as they were read
+            Some(Unread::Inflated(pieces)) => match pieces.recv() {
+                Ok(Ok(piece)) if piece.is_empty() => Ok(()),
+                other => Err(array_fault(&self.path, &self.key)(stopped(other))),
+            },
+            _ => Ok(()),
+        }
     }
 
     /// Returns the bytes of the next elements in row-major order, in a piece of any length.
@@ -168,20 +223,17 @@ impl Stream {
         Ok(rows)
     }
 
-    /// Receives the next piece of decompressed bytes, in the file's order; fails if the array ended early.
+    /// Returns the next piece of uncompressed bytes, in the file's order; fails if the array ended early.
     fn next_of_file(&mut self) -> Result<Vec<u8>> {
-        match self.receive()? {
-            Some(Ok(piece)) if !piece.is_empty() => Ok(piece),
-            other => Err(array_fault(&self.path, &self.key)(stopped(other.ok_or(())))),
-        }
-    }
-
-    /// Waits until the thread has read the array to its end; fails if bytes are left or the CRC is wrong.
-    fn end(&mut self) -> Result<()> {
-        match self.receive()? {
-            Some(Ok(piece)) if piece.is_empty() => Ok(()),
-            other => Err(array_fault(&self.path, &self.key)(stopped(other.ok_or(())))),
-        }
+        let most = self.source.most;
+        let piece = match self.unread()? {
+            Unread::Stored(stored) => stored.next_piece(most),
+            Unread::Inflated(pieces) => match pieces.recv() {
+                Ok(Ok(piece)) if !piece.is_empty() => Ok(piece),
+                other => Err(stopped(other)),
+            },
+        };
+        piece.map_err(array_fault(&self.path, &self.key))
     }
 }
 
@@ -193,8 +245,32 @@ fn stopped<E>(received: Result<io::Result<Vec<u8>>, E>) -> io::Error {
     }
 }
 
-/// Decompresses a zip entry and sends its header, then pieces of at most `most` bytes but whole elements, then an empty
-/// one. An empty piece at the end says that the CRC is right.
+/// Starts the thread that decompresses a zip entry; returns its channel of pieces, and the header of the entry's array.
+fn inflate_in_thread(
+    key: &str,
+    file: File,
+    zip: &Arc<ZipArchiveMetadata>,
+    index: usize,
+    most: usize,
+) -> io::Result<(Receiver<io::Result<Vec<u8>>>, Header)> {
+    let (sender, pieces) = sync_channel(AHEAD);
+    let (header_sender, header) = sync_channel(1);
+    let zip = Arc::clone(zip);
+    let thread = std::thread::Builder::new().name(format!("npz {key}"));
+    thread.spawn(move || {
+        if let Err(e) = inflate(file, &zip, index, most, &header_sender, &sender) {
+            drop(header_sender);
+            // where nobody listens any more, nobody needs the error
+            let _ = sender.send(Err(e));
+        }
+    })?;
+    match header.recv() {
+        Ok(header) => Ok((pieces, header)),
+        Err(_) => Err(stopped(pieces.recv())),
+    }
+}
+
+/// Decompresses a zip entry and sends its header, then pieces of at most `most` bytes, then an empty one. An empty piece at the end says that the CRC is right.
 fn inflate(
     file: File,
     zip: &ZipArchiveMetadata,
@@ -207,13 +283,12 @@ fn inflate(
     let mut entry = zip.entry(index)?.with_reader(&mut file, ZipReadOptions::new())?;
     let size = entry.size();
     let found = Header::read(&mut entry, size)?;
-    let item = found.dtype.bytes();
-    let mut left = found.elements() * item;
+    let mut left = found.elements() * found.dtype.bytes();
     if header.send(found).is_err() {
         return Ok(());
     }
     while left > 0 {
-        let mut piece = vec![0; left.min((most / item).max(1) * item)];
+        let mut piece = vec![0; left.min(most)];
         entry.read_exact(&mut piece)?;
         left -= piece.len();
         if pieces.send(Ok(piece)).is_err() {

@@ -6,6 +6,8 @@
 use std::borrow::Cow;
 use std::path::Path;
 
+use pulp::bytemuck::Pod;
+
 use super::arm::{LARGE, join};
 use super::reader::ArraysReader;
 use super::source::{Head, Kind, Place, Rows, Source};
@@ -70,7 +72,7 @@ impl Source<'static> for NpzFile {
     }
 
     fn check(&mut self, key: &str) -> Result<()> {
-        check(&mut self.archive, key)
+        self.archive.check(key)
     }
 
     fn check_both(&mut self, first: &str, second: &str) -> Result<()> {
@@ -78,7 +80,7 @@ impl Source<'static> for NpzFile {
             return self.check(first).and_then(|()| self.check(second));
         }
         let mut other = Archive::open(self.archive.path())?;
-        let (first, second) = join(true, || check(&mut self.archive, first), || check(&mut other, second));
+        let (first, second) = join(true, || self.archive.check(first), || other.check(second));
         first.and(second)
     }
 
@@ -135,15 +137,6 @@ impl Source<'static> for NpzFile {
     }
 }
 
-/// Reads an array through to its CRC, and its texts for what is no text.
-fn check(archive: &mut Archive, key: &str) -> Result<()> {
-    let mut texts = Vec::new();
-    archive.scan(key, |dtype, bytes| {
-        texts.clear();
-        if dtype.is_text() { dtype.texts(bytes, &mut texts) } else { Ok(()) }
-    })
-}
-
 impl Rows<'static> for Stream {
     fn kind(&self) -> Kind {
         Kind::of(&self.dtype())
@@ -170,15 +163,11 @@ impl Rows<'static> for Stream {
         if !Rows::kind(self).is_single() {
             return self.take_doubles(elements, spare).map(Values::from);
         }
-        let mut values = room(spare.into_single_memory(), elements, self.path())?;
-        Stream::take(self, elements, |dtype, bytes| dtype.singles(bytes, &mut values))?;
-        Ok(values.into())
+        self.floats(elements, spare.into_single_memory(), DType::singles).map(Values::from)
     }
 
     fn take_doubles(&mut self, elements: usize, spare: Values<'static>) -> Result<Cow<'static, [f64]>> {
-        let mut values = room(spare.into_double_memory(), elements, self.path())?;
-        Stream::take(self, elements, |dtype, bytes| dtype.numbers(bytes, &mut values))?;
-        Ok(values.into())
+        self.floats(elements, spare.into_double_memory(), DType::numbers).map(Cow::from)
     }
 
     fn take_singles(&mut self, elements: usize) -> Result<Cow<'static, [f32]>> {
@@ -220,18 +209,35 @@ impl Stream {
         Stream::take(self, elements, |dtype, bytes| decode(dtype, bytes, &mut values))?;
         Ok(values)
     }
+
+    /// Reads the next elements into the memory of `spare` if that has enough; decodes them unless they are in the file
+    /// as they are in memory.
+    fn floats<T: Pod>(&mut self, elements: usize, mut spare: Vec<T>, decode: Decode<T>) -> Result<Vec<T>> {
+        if self.is_as_in_memory::<T>() {
+            // what spare memory has is overwritten: no new zeros for it
+            spare.truncate(elements);
+            let more = elements - spare.len();
+            let mut values = with_room(spare, more, self.path())?;
+            values.resize(elements, T::zeroed());
+            self.take_as_in_memory(&mut values)?;
+            return Ok(values);
+        }
+        spare.clear();
+        let mut values = with_room(spare, elements, self.path())?;
+        Stream::take(self, elements, |dtype, bytes| decode(dtype, bytes, &mut values))?;
+        Ok(values)
+    }
 }
 
 /// Returns an empty vector with room for `elements`; fails if memory is short.
 fn reserve<T>(elements: usize, path: &Path) -> Result<Vec<T>> {
-    room(Vec::new(), elements, path)
+    with_room(Vec::new(), elements, path)
 }
 
-/// Returns an empty vector with room for `elements`, that of `spare` if it has as much; fails if memory is short.
-fn room<T>(mut spare: Vec<T>, elements: usize, path: &Path) -> Result<Vec<T>> {
-    spare.clear();
-    match spare.try_reserve_exact(elements) {
-        Ok(()) => Ok(spare),
-        Err(_) => Err(too_large(path, format!("{elements} values do not fit memory; read smaller batches"))),
+/// Returns the vector with room for `more` elements; fails if memory is short.
+fn with_room<T>(mut values: Vec<T>, more: usize, path: &Path) -> Result<Vec<T>> {
+    match values.try_reserve_exact(more) {
+        Ok(()) => Ok(values),
+        Err(_) => Err(too_large(path, format!("{more} values do not fit memory; read smaller batches"))),
     }
 }

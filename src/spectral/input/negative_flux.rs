@@ -14,8 +14,8 @@ const SIGNAL: f64 = 1e-6;
 /// Smallest share of the weight in pixels of negative flux at which the continuum is evaluated. With less, only a few
 /// extreme pixels could make it negative in half of the weight. The evaluation takes longer than the rest of the test.
 const LEAST_SHARE: f64 = 0.25;
-/// Number of partial sums.
-const LANES: usize = 8;
+/// Number of partial sums: as many as the widest registers hold.
+const LANES: usize = 16;
 
 /// Returns whether any arm has signal and a negative flux: in most of its pixels, or in most of its continuum's weight.
 /// Masked pixels are left out, and so are arms with noise alone, whose sign is random.

@@ -7,6 +7,7 @@ mod messages;
 mod named_arrays;
 mod names;
 mod spectra;
+mod stored;
 mod written;
 
 use popfit::emulator::{Activation, TemplateGrid, read_wavelength};

@@ -1,0 +1,97 @@
+//! NPZ files without compression that are large enough to be read by several threads.
+
+use std::fs;
+
+use super::spectra::GRID;
+use super::*;
+
+const SPECTRA: usize = 2003;
+const PIXELS: usize = 1499;
+
+/// Numbers that differ from pixel to pixel and from spectrum to spectrum.
+fn noise() -> Vec<f32> {
+    let mut state = 1u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / 1e4
+    };
+    (0..SPECTRA * PIXELS).map(|_| next()).collect()
+}
+
+/// An NPZ of flux in f32 (12 MB), ivar in f64 (24 MB), and a mask.
+fn large(deflate: bool) -> Vec<u8> {
+    let (flux, shape) = (noise(), [SPECTRA, PIXELS]);
+    let ivar: Vec<f64> = flux.iter().rev().map(|x| f64::from(*x) / 3.0).collect();
+    let mask: Vec<bool> = flux.iter().map(|x| *x as u32 % 7 == 0).collect();
+    let grid: Vec<f64> = (0..PIXELS).map(|k| GRID[0] + k as f64).collect();
+    let arrays = [
+        ("wavelength", f64s(&[PIXELS], &grid)),
+        ("flux", f32s(&shape, &flux)),
+        ("ivar", f64s(&shape, &ivar)),
+        ("mask", bools(&shape, &mask)),
+    ];
+    npz(&arrays, deflate)
+}
+
+/// Returns all spectra of a file, read in batches of the given sizes in turn.
+fn read(path: &std::path::Path, sizes: &[usize]) -> Result<Vec<Spectra<'static>>> {
+    let mut reader = open_reader(path)?;
+    let mut batches = Vec::new();
+    for size in sizes.iter().cycle() {
+        match reader.next_batch(*size)? {
+            Some(batch) => batches.push(batch),
+            None => break,
+        }
+        // the memory of a batch is used again
+        if batches.len() % 2 == 0 {
+            let used: Spectra = batches[batches.len() - 1].clone();
+            reader.recycle(used);
+        }
+    }
+    Ok(batches)
+}
+
+#[test]
+fn a_large_stored_file_is_what_its_deflated_one_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let stored = file(folder.path(), "stored.npz", &large(false));
+    // under the same name, which is part of the spectra
+    let deflated = tempfile::tempdir().unwrap();
+    let deflated = file(deflated.path(), "stored.npz", &large(true));
+    for sizes in [&[SPECTRA][..], &[1, 900, 13], &[2000, 1]] {
+        let (found, expected) = (read(&stored, sizes).unwrap(), read(&deflated, sizes).unwrap());
+        assert_eq!(found.iter().map(Spectra::len).sum::<usize>(), SPECTRA);
+        for (found, expected) in found.iter().zip(&expected) {
+            assert_eq!((&found.arms, &found.rows), (&expected.arms, &expected.rows), "{sizes:?}");
+        }
+    }
+}
+
+#[test]
+fn a_byte_changed_anywhere_in_a_large_file_is_an_error() {
+    let good = large(false);
+    let folder = tempfile::tempdir().unwrap();
+    for part in 0..9 {
+        let mut bad = good.clone();
+        let at = (bad.len() * (2 * part + 1)) / 18;
+        bad[at] ^= 1;
+        let bad = file(folder.path(), "bad.npz", &bad);
+        let Err(error) = open_reader(&bad).map(|_| ()) else { panic!("byte {at}") };
+        assert!(error.to_string().contains("checksum"), "{error}");
+    }
+    // one that changes after the file was opened and checked
+    let path = file(folder.path(), "changed.npz", &good);
+    let mut reader = open_reader(&path).unwrap();
+    let mut bad = good;
+    let at = bad.len() / 2;
+    bad[at] ^= 1;
+    fs::write(&path, &bad).unwrap();
+    let error = loop {
+        match reader.next_batch(800) {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("the change was not found"),
+            Err(error) => break error,
+        }
+    };
+    assert!(error.to_string().contains("checksum"), "{error}");
+}
