@@ -5,6 +5,9 @@ use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+/// Maximum column of the mark under a text, in characters: no terminal is so wide.
+const MAX_WIDTH: usize = 1000;
+
 /// `Result` with popfit's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -32,8 +35,8 @@ pub enum Error {
         argument: Option<String>,
         message: String,
     },
-    /// A file of spectra was written to while its spectra were fitted.
-    #[error("{} was written to while it was fitted: no table is made of two versions of it", path.display())]
+    /// A file of spectra was written to, or replaced, while its spectra were fitted.
+    #[error("{} was written to or replaced while it was fitted: no table is made of two versions of it", path.display())]
     InputChanged { path: PathBuf },
     /// A wavelength grid is unsorted, repeated or not finite.
     #[error("{what}: wavelength {index} (counted from 0): {message}")]
@@ -63,10 +66,10 @@ pub enum Error {
         message: String,
     },
     /// A formula that cannot be read; `column` counts characters from 1.
-    #[error("formula, column {column}: {message}\n  {}\n{:>width$}", one_line(formula), '^', width = column + 2)]
+    #[error("formula, column {column}: {message}\n  {}\n{:>width$}", one_line(formula), '^', width = (column + 2).min(MAX_WIDTH))]
     Formula { formula: String, column: usize, message: String },
     /// WGSL of the user's that cannot be a model; line and column (in characters) count from 1.
-    #[error("WGSL, line {line}, column {column}: {message}\n  {}\n{:>width$}", one_line(text), '^', width = column + 2)]
+    #[error("WGSL, line {line}, column {column}: {message}\n  {}\n{:>width$}", one_line(text), '^', width = (column + 2).min(MAX_WIDTH))]
     Wgsl {
         line: usize,
         column: usize,

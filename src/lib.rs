@@ -77,6 +77,7 @@ mod io;
 pub mod low_level;
 mod math;
 mod model;
+mod names;
 #[cfg(feature = "files")]
 pub mod report;
 mod setters;

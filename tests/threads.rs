@@ -90,7 +90,7 @@ fn a_run_computes_on_the_threads_that_were_asked_for() {
         let mut table = lm.table();
         let mut journal = Journal::open(&folder.path().join("out"), "key", false).unwrap();
         lm.fit_journaled(&mut few.reader(), &mut table, control, &mut journal).unwrap();
-        journal.remove();
+        journal.remove().unwrap();
         of_table(table)
     };
     let streamed = |control: &Control| {

@@ -5,6 +5,8 @@ use crate::error::{Error, InvalidSetting, Result};
 /// Curvatures that a loss has lost in the covariance, as scipy's `scale_for_robust_loss_function` raises them: f64's ε.
 const LEAST_CURVATURE: f64 = f64::EPSILON;
 /// A count below this share of its mean weighs in the normal matrix as if it were so large: 0 would leave its gradient
+/// Expected count below which a bin holds a fit rather than tells its curvature.
+const TOUCHING: f64 = 1e-2;
 /// alone, and ask for a step far beyond m = 0.
 const LEAST_COUNT: f64 = 0.1;
 
@@ -42,8 +44,8 @@ pub struct Share {
     pub cost: f64,
     pub residual: f64,
     pub slope: f64,
-    /// Factor that takes the place of the slope in the covariance: with Poisson the expected curvature, Σ ∂m ∂mᵀ / m,
-    /// with robust losses their own.
+    /// Factor that takes the place of the slope in the covariance: with Poisson the expected curvature, Σ ∂m ∂mᵀ / m
+    /// (where m is near 0, that of the data), with robust losses their own.
     pub expected_slope: f64,
 }
 
@@ -187,9 +189,12 @@ fn poisson(count: f64, weight: f64, mean: f64) -> Share {
     if mean.is_nan() || mean <= 0.0 {
         return Share { cost: f64::INFINITY, residual: 0.0, slope: 0.0, expected_slope: 0.0 };
     }
+    // Where the model all but touches 0, the expected curvature 1/m says that an empty bin determines the model to √m.
+    // It does not: its cost 2 m is straight, and only m > 0 holds the fit. There the curvature is that of the data.
+    let expected = if mean < TOUCHING { count.sqrt() / mean } else { mean.sqrt().recip() };
     let root = count.max(LEAST_COUNT * mean).sqrt();
     let cost = if count > 0.0 { 2.0 * count * excess((mean - count) / count, mean / count) } else { 2.0 * mean };
-    Share { cost, residual: (count - mean) / root, slope: root / mean * weight, expected_slope: weight / mean.sqrt() }
+    Share { cost, residual: (count - mean) / root, slope: root / mean * weight, expected_slope: weight * expected }
 }
 
 /// Returns t − ln(1 + t), given 1 + t, too: near 0 by ln(1 + t) = 2 atanh s, s = t / (2 + t), so that nothing cancels.

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use super::{Activation, Emulator, Hull, Label, Layer, Network, TemplateGrid, Transform};
 use crate::error::{Error, Result};
 use crate::math::bad_wavelength;
+use crate::names::check_name;
 
 impl Emulator {
     /// Checks a network's labels, shapes, weights, hulls and wavelengths; `fault` turns a message about any but the
@@ -70,8 +71,13 @@ fn functions(activation: Activation, output: Activation) -> Result<(), String> {
     }
 }
 
-/// Fails if a label's name is empty or the same as another's.
+/// Fails if a label's name is empty or the same as another's, or if a name or a unit is none that files and terminals
+/// can show.
 pub(super) fn names(labels: &[Label]) -> Result<(), String> {
+    for label in labels {
+        check_name("name of a label", &label.name)?;
+        check_name("unit of a label", &label.unit)?;
+    }
     let mut seen = HashSet::new();
     match labels.iter().find(|l| l.name.is_empty() || !seen.insert(&l.name)) {
         Some(label) => {

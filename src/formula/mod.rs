@@ -56,6 +56,8 @@ use token::Complaint;
 pub struct Formula {
     text: String,
     predictors: Vec<String>,
+    /// Indices of the predictors that the formula does not use.
+    unused: Vec<usize>,
     parameters: Vec<String>,
     value: Arc<Tape>,
     linearisation: Arc<Tape>,
@@ -149,7 +151,8 @@ impl Formula {
     }
 
     /// Returns a sentence for each parameter whose name differs from that of a predictor, a constant or a function only
-    /// in upper or lower case.
+    /// in upper or lower case, and one for each predictor that a formula of several parameters does not use: in
+    /// `a*exp(-t/tau)` of the predictor `x`, `t` is a parameter.
     ///
     /// ```
     /// let formula = popfit::Formula::parse("a*X + b")?;
@@ -166,7 +169,15 @@ impl Formula {
             found
                 .map(|(kind, name)| format!("`{parameter}` is taken as a parameter; did you mean the {kind} `{name}`?"))
         };
-        self.parameters.iter().filter_map(alike).collect()
+        let several = self.unused.iter().filter(|_| self.parameters.len() > 1);
+        let unused = several.map(|k| {
+            let (predictor, parameters) = (&self.predictors[*k], self.parameters.join("`, `"));
+            format!(
+                "the predictor `{predictor}` is not used, and `{parameters}` are parameters; `Formula::parse_with` names \
+                 other predictors"
+            )
+        });
+        self.parameters.iter().filter_map(alike).chain(unused).collect()
     }
 
     /// Returns the names of the predictors, in the order of the rows of `x`.
@@ -282,6 +293,8 @@ fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Formul
     let too_large = |message| Error::Formula { formula: text.into(), column: 1, message };
     rows.extend(derive::derivatives(&mut graph, value, parameters.len()).map_err(too_large)?);
     let linear = graph.linear(&rows[1..]);
+    let is_used = |k: usize| graph.nodes.iter().any(|node| matches!(node, graph::Node::Predictor(d) if *d == k));
+    let unused = (0..predictors.len()).filter(|k| !is_used(*k)).collect();
     let lanes = LaneTape::new(&graph, &rows);
     let rounding = [false, true].map(|held| {
         let mut errors = graph.clone();
@@ -299,6 +312,7 @@ fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Formul
         value_wgsl: wgsl(&rows[..1]),
         linearisation_wgsl: wgsl(&rows),
         linear,
+        unused,
         predictors,
         parameters,
     })

@@ -236,3 +236,15 @@ fn names_that_differ_by_case_are_likely_mistakes() {
         .map(|(name, known)| format!("`{name}` is taken as a parameter; did you mean the {known}?"));
     assert_eq!(warnings("a*X*PI + Exp*x"), [x, pi, exp]);
 }
+
+#[test]
+fn a_predictor_that_is_not_used_is_a_likely_mistake() {
+    let warnings = |text: &str, predictors: &[&str]| Formula::parse_with(text, predictors).unwrap().warnings();
+    let said = "the predictor `x` is not used, and `a`, `t`, `tau` are parameters; `Formula::parse_with` names other \
+                predictors";
+    assert_eq!(warnings("a*exp(-t/tau)", &["x"]), [said]);
+    assert!(warnings("a*exp(-t/tau)", &["t"]).is_empty());
+    assert!(warnings("a*x + b*y + c", &["x", "z"])[0].starts_with("the predictor `z` is not used"));
+    // the mean of the data
+    assert!(warnings("mean", &["x"]).is_empty());
+}

@@ -1,10 +1,12 @@
 //! The one seam to the file system: spectra are read and results written through it, so that tests can have any
 //! operation fail.
 
-use std::fs::{self, TryLockError};
+use std::fs::{self, Metadata, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "files")]
+use crate::error::{Error, Result};
 use crate::io::faults::{Operation, at};
 
 /// An open file.
@@ -40,6 +42,31 @@ impl File {
     pub fn open_or_create(path: &Path) -> io::Result<File> {
         at(Operation::Create)?;
         fs::File::options().read(true).write(true).create(true).truncate(false).open(path).map(File)
+    }
+
+    /// Opens an existing regular file for writing and reading with its contents kept; fails for a link and for anything
+    /// else.
+    #[cfg(feature = "files")]
+    pub fn open_regular(path: &Path) -> io::Result<File> {
+        at(Operation::Open)?;
+        let found = fs::symlink_metadata(path)?;
+        let file = fs::File::options().read(true).write(true).open(path)?;
+        // a link may have taken its place meanwhile
+        match found.is_file() && is_same_file(&found, &file.metadata()?) {
+            true => Ok(File(file)),
+            false => Err(io::Error::new(ErrorKind::InvalidInput, "is not a regular file")),
+        }
+    }
+
+    /// Returns whether `path` leads to this file, and not to one that has replaced it.
+    pub fn is_at(&self, path: &Path) -> bool {
+        let both = (fs::metadata(path), self.0.metadata());
+        matches!(both, (Ok(there), Ok(here)) if is_same_file(&there, &here))
+    }
+
+    /// Returns what the system knows about the file.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        self.0.metadata()
     }
 
     /// Returns another handle of the same file, with the same position and the same lock.
@@ -162,10 +189,70 @@ pub(crate) fn open(path: &Path) -> io::Result<fs::File> {
     fs::File::open(path)
 }
 
+/// Reads a text from a regular file of at most `most` bytes; `otherwise` says what a file is not that is no text.
+///
+/// # Errors
+/// `Io` for a device, a pipe or a folder, too; `TooLarge`; `Format` unless the file is UTF-8.
+#[cfg(feature = "files")]
+pub fn read_text(path: &Path, most: u64, otherwise: &str) -> Result<String> {
+    let mut bytes = Vec::new();
+    let read = open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
+    read.map_err(Error::io(path))?;
+    if bytes.len() as u64 > most {
+        let message = format!("it has more than the {most} bytes that popfit reads: {otherwise}");
+        return Err(Error::TooLarge { path: path.into(), message });
+    }
+    String::from_utf8(bytes).map_err(|_| Error::format(path, otherwise))
+}
+
 /// Renames a file, replacing one that has the new name.
 pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     at(Operation::Rename)?;
     fs::rename(from, to)
+}
+
+/// Renames a file unless another one has the new name already; where the file system has no second names, another
+/// process may create one in between.
+pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    match link(from, to) {
+        // whoever sweeps temporary files removes the first name if this process cannot
+        Ok(()) => remove(from).or(Ok(())),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
+        Err(_) if to.exists() => Err(ErrorKind::AlreadyExists.into()),
+        Err(_) => rename(from, to),
+    }
+}
+
+/// Gives a file the owner and the permissions of the one that it is to replace, as far as the system lets this process.
+/// Whoever could not read the old file cannot read the new one.
+#[cfg(unix)]
+pub(crate) fn take_over_access(file: &Path, replaced: &Metadata) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    let made = fs::metadata(file)?;
+    let is_same_owner = |found: &Metadata| found.uid() == replaced.uid() && found.gid() == replaced.gid();
+    let has_owner = is_same_owner(&made) || chown(file, Some(replaced.uid()), Some(replaced.gid())).is_ok();
+    // another group may read less
+    let mode = replaced.mode() & if has_owner { 0o777 } else { 0o707 };
+    fs::set_permissions(file, fs::Permissions::from_mode(mode))
+}
+
+/// Does nothing: a new file has the access that its folder gives.
+#[cfg(not(unix))]
+pub(crate) fn take_over_access(_: &Path, _: &Metadata) -> io::Result<()> {
+    Ok(())
+}
+
+/// Returns whether both are the same file, by device and inode.
+#[cfg(unix)]
+pub(crate) fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+/// Returns whether both were created at the same time, where inodes are not known.
+#[cfg(not(unix))]
+pub(crate) fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
+    a.created().ok() == b.created().ok()
 }
 
 /// Creates the hard link `name` to a file; fails if that name exists.

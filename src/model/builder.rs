@@ -9,6 +9,7 @@ use super::settings::{Arm, Continuum, LabelSettings, LineSpread, Pixels, Spectra
 use super::{ModelArm, ModelParameter, SpectralModel};
 use crate::emulator::{Emulator, TemplateGrid};
 use crate::error::{Error, Result};
+use crate::names::check_name;
 use crate::recording::{LabelInput, Parameter, Rotation, Velocity};
 use crate::spectra::Widening;
 
@@ -184,6 +185,7 @@ impl SpectralModelBuilder {
             return Err(Error::model_setting("arm", "no arm"));
         }
         for (k, arm) in self.arms.iter().enumerate() {
+            check_name("name of an arm", &arm.name).map_err(|message| Error::model_setting("arm.name", message))?;
             if self.arms[..k].iter().any(|other| other.name == arm.name) {
                 return Err(Error::model_setting("arm.name", format!("two arms are called \"{}\"", arm.name)));
             }

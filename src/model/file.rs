@@ -9,8 +9,12 @@ use super::sections::{ArmEntry, SolverEntry, VelocityEntry, arm, continuum, labe
 use super::{Arm, Continuum, LabelSettings, SpectraSettings, SpectralModel, SpectralModelBuilder, VelocityScan};
 use crate::emulator::{self, Emulator};
 use crate::error::{Error, Result, in_plain_words};
+use crate::io::files::read_text;
 use crate::solver::Solver;
 use crate::suggest::hint;
+
+/// Maximum length of a model file in bytes.
+const MAX_BYTES: u64 = 1 << 24;
 
 /// A parsed model file.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,8 +64,7 @@ impl ModelFile {
     /// with the line and the key of a mistake.
     pub fn open(path: impl AsRef<Path>) -> Result<ModelFile> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(Error::io(path))?;
-        let text = String::from_utf8(bytes).map_err(|_| Error::format(path, "not a model file (TOML text)"))?;
+        let text = read_text(path, MAX_BYTES, "not a model file (TOML text)")?;
         ModelFile::parse(path, text)
     }
 

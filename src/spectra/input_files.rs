@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use twox_hash::XxHash3_128;
 
 use crate::error::{Error, Result};
-use crate::io::files::File;
+use crate::io::files::{File, is_same_file};
 use crate::threads;
 
 /// Bytes of a file that one thread hashes.
@@ -53,7 +53,8 @@ impl InputFiles {
     }
 
     /// Fails if a file's contents have changed since they were hashed; call it at the end of a run. One that was
-    /// removed or replaced was open, and read as it was; one that has another time and the same contents was touched.
+    /// removed or replaced had been read by then, or its reader has said so; one that has another time and the same
+    /// contents was touched.
     ///
     /// # Errors
     /// [`Error::InputChanged`].
@@ -88,19 +89,6 @@ impl Input {
     fn written_to(&self) -> Error {
         Error::InputChanged { path: self.path.clone() }
     }
-}
-
-/// Returns whether both are the same file, by device and inode.
-#[cfg(unix)]
-fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    (a.dev(), a.ino()) == (b.dev(), b.ino())
-}
-
-/// Returns whether both were created at the same time, where inodes are not known.
-#[cfg(not(unix))]
-fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
-    a.created().ok() == b.created().ok()
 }
 
 /// Returns a fast 128-bit hash of a file's bytes, which finds changes but not forgery: that of its only part, else of the

@@ -21,7 +21,7 @@ use modules::{Crate, Sources};
 /// Rooms from the ground floor up. A room imports only rooms on lower floors, so rooms on one floor do not know each
 /// other.
 const FLOORS: [&[&str]; 21] = [
-    &["error", "setters", "suggest", "values"],
+    &["error", "names", "setters", "suggest", "values"],
     &["threads", "words"],
     &["control", "flag"],
     &["io", "math"],

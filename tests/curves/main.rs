@@ -8,6 +8,7 @@ mod closures;
 mod combinations;
 mod curve_control;
 mod curve_settings;
+mod determined;
 mod estimators;
 mod far_starts;
 mod many_parameters;

@@ -166,3 +166,34 @@ fn a_killed_process_is_swept_behind() {
         assert!(place.others().is_empty(), "{:?}", place.others());
     }
 }
+
+/// A file that takes an output's name while the output is flushed is nobody's to replace, and a temporary file that is
+/// none is left alone.
+#[test]
+fn what_another_process_puts_there_meanwhile_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("page.html");
+    let (target, mut is_first) = (path.clone(), true);
+    let hook = install(Box::new(move |operation| {
+        if operation == Operation::Sync && std::mem::take(&mut is_first) {
+            std::fs::write(&target, "precious").unwrap();
+        }
+        None
+    }));
+    let written = popfit::OutputFile::create(&path, false).and_then(|file| file.write("new"));
+    drop(hook);
+    assert!(matches!(written, Err(Error::OutputExists { .. })), "{written:?}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    #[cfg(unix)]
+    {
+        let (elsewhere, link) = (folder.path().join("elsewhere"), folder.path().join(".page.html.tmp-1-1-1"));
+        std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
+        popfit::OutputFile::create(&path, true).and_then(|file| file.write("new")).unwrap();
+        assert!(!elsewhere.exists() && link.is_symlink());
+        std::fs::write(&elsewhere, "kept").unwrap();
+        popfit::OutputFile::create(&path, true).and_then(|file| file.write("newer")).unwrap();
+        assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "kept");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "newer");
+    }
+}

@@ -113,7 +113,7 @@ fn a_run_over_several_files_is_resumed() {
     let fitter = SpectralFitter::new(synb_model(), Device::cpu()).batch_size(64);
     let metadata = Metadata::of(&fitter).model("of the test");
     let selection = Selection::default();
-    let run = |target: &Path, resume: bool, most: usize, end: fn(Journal)| {
+    let run = |target: &Path, resume: bool, most: usize, end: fn(Journal) -> Result<(), Error>| {
         let mut inputs = InputFiles::new(&files);
         let mut reader = FilesReader::open(&files, &selection)?;
         assert!(inputs.read(&AtomicBool::new(false))?);
@@ -127,14 +127,18 @@ fn a_run_over_several_files_is_resumed() {
         let summary = fitter.fit_journaled(&mut reader, &mut sink, &Control::default(), &mut journal)?;
         inputs.check()?;
         writer.finish_journaled(&mut journal)?;
-        end(journal);
+        end(journal)?;
         Ok::<_, Error>(summary)
     };
     let (whole, resumed) = (name("whole.fits"), name("resumed.fits"));
     run(&whole, false, usize::MAX, Journal::remove).unwrap();
     assert_eq!(run(&resumed, false, 100, Journal::remove).unwrap_err().to_string(), "the sink is full");
     // the second run is killed after the table has its name: the third one finds its own table
-    let summary = run(&resumed, true, usize::MAX, Journal::leave).unwrap();
+    let leave = |journal: Journal| {
+        journal.leave();
+        Ok(())
+    };
+    let summary = run(&resumed, true, usize::MAX, leave).unwrap();
     let fitted = |summary: &Summary| summary.by_device.iter().map(|one| one.rows).sum::<u64>();
     assert!(summary.fits == 256 && fitted(&summary) < 256, "{summary:?}");
     let summary = run(&resumed, true, usize::MAX, Journal::remove).unwrap();
@@ -180,4 +184,55 @@ fn a_file_that_is_written_to_is_noticed() {
 fn a_reader_wants_a_file() {
     let error = FilesReader::open(&[] as &[&str], &Selection::default()).unwrap_err();
     assert_eq!(error.to_string(), "no file of spectra is given");
+}
+
+/// A file may be replaced while its spectra wait for their turn: on resumption its rows in the journal are of other
+/// spectra, which are fitted again, and rows of other files are kept.
+#[test]
+fn rows_of_replaced_spectra_are_fitted_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = |name: &str| folder.path().join(name);
+    let files = ["a.npz", "b.npz"].map(name);
+    let source = data_folder().join("synb/fixed_vsini/spectra.npz");
+    let spectra = Spectra::open(&source).unwrap();
+    let fitter = SpectralFitter::new(synb_model(), Device::cpu()).batch_size(32);
+    let run = |resume: bool, later: &Spectra<'static>, journal_of: &Path| {
+        let mut journal = Journal::open(journal_of, "the same run", resume).unwrap();
+        let mut table = fitter.table();
+        let mut reader = Both([spectra.slice(0..32), later.clone()].into());
+        let summary = fitter.fit_journaled(&mut reader, &mut table, &Control::default(), &mut journal).unwrap();
+        journal.leave();
+        (table, summary)
+    };
+    let (old, new) = (spectra.slice(32..64), spectra.slice(64..96));
+    run(false, &old, &files[0]);
+    let (resumed, summary) = run(true, &new, &files[0]);
+    let (expected, _) = run(false, &new, &files[1]);
+    let fitted: u64 = summary.by_device.iter().map(|device| device.rows).sum();
+    assert_eq!((summary.fits, fitted), (64, 32));
+    let [said] = summary.failures.as_slice() else { panic!("{:?}", summary.failures) };
+    assert!(said.contains("its spectra have changed since they were fitted; they are fitted again"), "{said}");
+    for (row, expected) in resumed.to_rows().into_iter().zip(expected.to_rows()) {
+        same_bits(row, expected, "resumed");
+    }
+    // the journal has the new rows now
+    let (_, summary) = run(true, &new, &files[0]);
+    assert!(summary.failures.is_empty() && summary.by_device.iter().all(|device| device.rows == 0), "{summary:?}");
+}
+
+/// Yields batches of spectra in turn.
+struct Both(std::collections::VecDeque<Spectra<'static>>);
+
+impl SpectraReader for Both {
+    fn len(&self) -> u64 {
+        self.0.iter().map(|spectra| spectra.len() as u64).sum()
+    }
+
+    fn next_batch(&mut self, _: usize) -> Result<Option<Spectra<'static>>> {
+        Ok(self.0.pop_front())
+    }
+
+    fn empty(&self) -> Spectra<'static> {
+        self.0[0].slice(0..0)
+    }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use popfit::low_level::printable;
 use popfit::{Control, Error, Solver, SpectralFitter, VelocityScan};
 
 use super::bytes::bytes;
@@ -236,7 +237,7 @@ impl Arguments {
 
 /// Prints each text as a line on standard error; what cannot be written is lost.
 fn say(lines: impl IntoIterator<Item = String>) {
-    lines.into_iter().for_each(|line| drop(writeln!(std::io::stderr(), "{line}")));
+    lines.into_iter().for_each(|line| drop(writeln!(std::io::stderr(), "{}", printable(&line))));
 }
 
 /// Converts an error of the run to a failure with exit code and advice.

@@ -39,6 +39,7 @@ use std::io::Write;
 use std::path::Path;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use popfit::low_level::printable;
 use popfit::{Error, ModelFile};
 
 pub use failure::Failure;
@@ -161,7 +162,7 @@ pub fn execute<A>(program: &str, parsed: Result<A, clap::Error>, command: impl F
     };
     let failures = [result.err(), stdout::failure()];
     for Failure { message, .. } in failures.iter().flatten() {
-        let _ = writeln!(std::io::stderr(), "{program}: {message}");
+        let _ = writeln!(std::io::stderr(), "{program}: {}", printable(message));
     }
     failures.iter().flatten().next().map_or(code, |failure| failure.code)
 }

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use popfit::low_level::printable;
 use popfit::report::{About, Collector, MOST_REQUESTED, ReportFile, fitter_of_table};
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
 use popfit::{Error, SpectralFitter, TableReader, WriteOptions};
@@ -133,7 +134,7 @@ fn attach_spectra(arguments: &Arguments, kept: &mut Collector, fitter: &Spectral
 
 /// Prints a note on standard error, after `popfit: `.
 pub fn warn(note: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "popfit: {note}");
+    let _ = writeln!(std::io::stderr(), "popfit: {}", printable(&note.to_string()));
 }
 
 /// Opens a result table to be read, and prints its reader's notes (such as unverified checksums) on standard error.

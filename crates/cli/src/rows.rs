@@ -8,6 +8,9 @@ use popfit::{FitRow, FlagCounts, Result, Sink, Spectra, Status};
 use super::fit_files::StatusCount;
 use super::stdout::line;
 
+/// Maximum width of a column, in characters: longer cells push the others of their row to the right.
+const MAX_WIDTH: usize = 200;
+
 /// Prints rows of cells to standard output as a table with aligned columns.
 pub fn print(rows: &[Vec<String>]) {
     aligned(rows).for_each(line);
@@ -18,7 +21,7 @@ pub fn aligned(rows: &[Vec<String>]) -> impl Iterator<Item = String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cell_width = |row: &Vec<String>, c: usize| row.get(c).map_or(0, |cell| cell.chars().count());
     let widths: Vec<usize> =
-        (0..columns).map(|c| rows.iter().map(|row| cell_width(row, c)).max().unwrap_or(0)).collect();
+        (0..columns).map(|c| rows.iter().map(|row| cell_width(row, c)).max().unwrap_or(0).min(MAX_WIDTH)).collect();
     rows.iter().map(move |row| {
         let cells = row.iter().zip(&widths).enumerate();
         let texts: Vec<String> = cells

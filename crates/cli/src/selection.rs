@@ -1,12 +1,16 @@
 //! Selection of the spectra of a survey's files that are fitted.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use popfit::low_level::read_text;
 use popfit::spectra::Selection;
 use popfit::{Error, SpectralModel};
 
 use super::Failure;
 use super::fit_files::OptionNames;
+
+/// Maximum length of a list of ids in bytes.
+const MAX_LIST_BYTES: u64 = 1 << 30;
 
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
@@ -76,7 +80,7 @@ pub fn refuse_empty(selection: &Selection, selected: u64) -> popfit::Result<()> 
 /// Parses the value of `--target-id`: integers, or `@FILE` with a file of them, in which `#` begins a comment.
 fn target_ids(argument: &str) -> Result<Vec<i64>, Failure> {
     let text = match argument.strip_prefix('@') {
-        Some(path) => std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })?,
+        Some(path) => read_text(Path::new(path), MAX_LIST_BYTES, "not a list of ids (text)")?,
         None => argument.to_string(),
     };
     // comments reach to the end of their line

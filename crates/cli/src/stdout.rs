@@ -3,6 +3,8 @@
 use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
 
+use popfit::low_level::printable;
+
 use super::Failure;
 
 /// The first write that failed.
@@ -12,7 +14,7 @@ static FAULT: OnceLock<io::Error> = OnceLock::new();
 /// command, which reports it when it ends. The command goes on whatever becomes of it: its files are worth more than
 /// its words.
 pub fn line(text: impl std::fmt::Display) {
-    note(writeln!(io::stdout(), "{text}"));
+    note(writeln!(io::stdout(), "{}", printable(&text.to_string())));
 }
 
 /// Keeps the first error of writing to standard output for `failure`, except a closed pipe as in `popfit demo |

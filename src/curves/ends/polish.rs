@@ -31,6 +31,12 @@ const RESOLVED: f64 = 1e6;
 const RESOLVED_IN_F32: f64 = 100.0;
 /// Share of the cost at the start that may be rounding, where data tell nothing (residuals of 0).
 const GONE: f64 = 1e-12;
+/// Error of a parameter, in its sizes, from which on the data may not determine it.
+pub(crate) const VAGUE: f64 = 1e3;
+/// Ratio of a parameter's error to its error with all others held, from which on the others do what it does.
+const INFLATED: f64 = 1e4;
+/// Number of roundings of the data that a parameter's effect has to exceed where χ² is no more than rounding.
+const EFFECT: f64 = 16.0;
 /// Number of times that a step which raises the cost is halved.
 const HALVINGS: usize = 10;
 
@@ -195,6 +201,32 @@ impl Problem<'_> {
     pub fn idle(&self, rows: &Rows, inside: &[usize]) -> Vec<usize> {
         let jacobian = rows.expected.as_ref().unwrap_or(&rows.jacobian);
         inside.iter().copied().filter(|&p| jacobian.column(p).norm() == 0.0).collect()
+    }
+
+    /// Returns those of the parameters `inside` that the data do not determine at these parameters: no row depends on
+    /// them; their variances are lost to rounding; other parameters do what they do, so that their errors are far larger
+    /// than they are; or χ² is no more than rounding leaves, and so is their effect: a position without a peak.
+    /// `variances` (P) are those of [`covariance`](Self::covariance), and `factor` makes squared errors of them.
+    pub fn undetermined(
+        &self,
+        rows: &Rows,
+        parameters: &[f64],
+        inside: &[usize],
+        variances: &[f64],
+        factor: f64,
+    ) -> Vec<usize> {
+        let jacobian = rows.expected.as_ref().unwrap_or(&rows.jacobian);
+        let rounding = self.curve.rounding(f64::EPSILON).sqrt();
+        let is_floor = rows.cost().sqrt() <= EFFECT * rounding;
+        let is_open = |p: &usize| {
+            let (size, effect) = (self.size(parameters, *p), jacobian.column(*p).norm());
+            let (error, inflation) = ((variances[*p] * factor).sqrt(), variances[*p].sqrt() * effect);
+            effect == 0.0
+                || variances[*p].is_nan()
+                || (error > VAGUE * size && inflation > INFLATED)
+                || (is_floor && effect * size <= EFFECT * rounding)
+        };
+        inside.iter().copied().filter(is_open).collect()
     }
 
     /// Returns by how much a Gauss–Newton step is predicted to lower the cost; `None` when a direction is undetermined.

@@ -1,20 +1,25 @@
-//! Second starts of fits that ended above a minimum: the solver begins again at a lower point beside their end.
+//! Second starts of fits that ended above a minimum: the solver begins again at a lower point beside their end, or
+//! without damping at their start.
 
 use rayon::prelude::*;
 
 use crate::curves::ends::end::NOT_MOVED;
 use crate::curves::ends::plateau::Neighbourhood;
-use crate::curves::input::data::Curve;
+use crate::curves::input::data::{Curve, Grid};
+use crate::curves::input::dominance::is_dominated;
 use crate::curves::results::result::CurveFit;
 use crate::curves::routes::passes::Passes;
 use crate::curves::watch::Watch;
 use crate::curves::{CurveRun, CurveSolver};
 use crate::error::Result;
-use crate::solver::Status;
+use crate::solver::{LevenbergMarquardt, Status};
 use crate::threads;
 
 /// Maximum number of times that a fit begins again, each time with the solver's budget of rounds.
 const MOST: usize = 3;
+
+/// Initial damping of a fit that damping would keep from its minimum.
+const NO_DAMPING: f64 = 1e-15;
 
 /// Result of the search for a lower point beside the end of a fit.
 struct Search {
@@ -64,6 +69,40 @@ impl CurveRun {
                 if self.replace(&curves[k], &mut fits[k], later) && is_open(&fits[k]) {
                     open.push(k);
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Fits curves again, from their starts and almost without damping, whose fits have failed because a few points
+    /// outweigh all others: damping by the normal matrix's diagonal keeps them from their minima. Without polish a fit
+    /// stays where the solver has left it.
+    pub(crate) fn repeat_undamped(
+        &self,
+        grid: Grid,
+        points: usize,
+        curves: &[Curve],
+        fits: &mut [CurveFit],
+        watch: &Watch,
+    ) -> Result<()> {
+        let CurveSolver::Lm(settings) = self.solver else { return Ok(()) };
+        if !self.polish || self.device.inner.runs_wgsl() || watch.is_stopped() {
+            return Ok(());
+        }
+        let has_failed = |fit: &CurveFit| matches!(fit.status, Status::Stalled | Status::MaxRounds | Status::Singular);
+        let is_open = |k: &usize| has_failed(&fits[*k]) && is_dominated(&curves[*k].weight, curves[*k].free().len());
+        let open: Vec<usize> = (0..fits.len()).filter(is_open).collect();
+        if open.is_empty() {
+            return Ok(());
+        }
+        let solver = CurveSolver::Lm(LevenbergMarquardt { initial_damping: NO_DAMPING, ..settings });
+        let undamped = CurveRun { solver, ..self.clone() };
+        let again: Vec<Curve> = open.iter().map(|&k| curves[k].clone()).collect();
+        let mut passes = Passes::new(&undamped, grid, points, again.len())?;
+        for (places, curves) in open.chunks(passes.capacity).zip(again.chunks(passes.capacity)) {
+            let outcomes = passes.solve(curves, watch)?;
+            for ((k, curve), outcome) in places.iter().zip(curves).zip(&outcomes) {
+                self.replace(curve, &mut fits[*k], undamped.finish(curve, outcome));
             }
         }
         Ok(())

@@ -2,12 +2,17 @@
 
 use std::borrow::Cow;
 
+use crate::curves::input::dominance::is_beyond_floats;
 use crate::curves::input::rows::Counts;
 use crate::curves::input::units;
 use crate::error::{Error, Result};
 use crate::recording::Limits;
 use crate::solver::Estimator;
 use crate::values::Values;
+
+/// Cause of a bad input whose sigmas differ by more than any float can weigh.
+const TOO_WIDE: &str = "bad_weight: sigma of a point that outweighs all others is below the rounding of its y: take a \
+                        larger one, or a formula that goes through that point";
 
 /// Grid on which the points lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,6 +269,12 @@ impl Curves<'_> {
             let (used, free) = (curve.used, free.len());
             let priors = if priors > 0 { format!(" and {priors} priors") } else { String::new() };
             return Err(format!("underdetermined: {used} points{priors} for {free} free parameters"));
+        }
+        if is_beyond_floats(
+            curve.weight.iter().copied().zip(curve.y.iter().copied()),
+            free.len().saturating_sub(priors),
+        ) {
+            return Err(TOO_WIDE.into());
         }
         Ok(curve)
     }

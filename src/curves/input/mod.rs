@@ -2,6 +2,7 @@
 
 pub mod begin;
 pub mod data;
+pub mod dominance;
 pub mod rows;
 pub mod settings;
 pub mod sizes;

@@ -144,7 +144,8 @@ impl CurveColumns {
         self.errors[k * count..(k + 1) * count].fill(f64::NAN);
     }
 
-    /// Copies a curve's fit into row `k` of all columns, with its message only where it has failed or has flags.
+    /// Copies a curve's fit into row `k` of all columns, with its message only where it has failed or has flags. What an
+    /// earlier attempt has left is replaced.
     fn put(&mut self, k: usize, fit: &CurveFit) {
         let row = k * fit.parameters.len()..(k + 1) * fit.parameters.len();
         self.parameters[row.clone()].copy_from_slice(&fit.parameters);
@@ -158,7 +159,9 @@ impl CurveColumns {
         self.rounds[k] = fit.rounds;
         self.evaluations[k] = fit.evaluations;
         self.flags[k] = fit.flags;
-        if !fit.status.is_success() || !fit.flags.is_empty() {
+        if fit.status.is_success() && fit.flags.is_empty() {
+            self.messages.remove(&k);
+        } else {
             self.messages.insert(k, fit.message.clone());
         }
     }

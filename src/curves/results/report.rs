@@ -7,6 +7,8 @@ use crate::curves::input::data::Prior;
 use crate::curves::{CurveFit, CurveFitter};
 use crate::solver::Solver;
 
+/// Maximum width of the names in a column, in characters.
+const MAX_WIDTH: usize = 200;
 /// Correlations below this are not reported.
 const LEAST_CORRELATION: f64 = 0.1;
 
@@ -59,7 +61,7 @@ impl CurveFitter {
         }
         text += "[[Variables]]\n";
         let names = self.model.parameters();
-        let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) + 1;
+        let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(MAX_WIDTH) + 1;
         for (p, name) in names.iter().enumerate() {
             let _ = writeln!(text, "    {:width$} {}", format!("{name}:"), self.variable(fit, p));
         }
@@ -115,7 +117,7 @@ impl CurveFitter {
             return;
         }
         found.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
-        let width = found.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        let width = found.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).min(MAX_WIDTH);
         let _ = writeln!(text, "[[Correlations]] (unreported correlations are < {LEAST_CORRELATION:.3})");
         for (name, value) in found {
             let _ = writeln!(text, "    {name:width$} = {value:+.4}");

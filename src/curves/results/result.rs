@@ -245,13 +245,12 @@ impl CurveRun {
         let inside = problem.inside(&fit.parameters);
         fit.optimality = inside.iter().map(|&p| rows.gradient[p].abs()).fold(0.0, f64::max);
         fit.covariance = problem.covariance(&rows, &fit.parameters);
-        // directions that are lost to rounding, whatever the noise
-        undetermined.extend(inside.iter().copied().filter(|&p| fit.covariance[p * count + p].is_nan()));
+        let variances: Vec<f64> = fit.covariance.iter().copied().step_by(count + 1).collect();
         let factor = self.variance_factor(&fit, curve.rounding(f64::EPSILON));
         // held parameters have none, whatever the factor
         fit.covariance.iter_mut().filter(|c| **c != 0.0).for_each(|c| *c *= factor);
         fit.errors = (0..count).map(|p| fit.covariance[p * count + p].sqrt()).collect();
-        undetermined.extend(problem.idle(&rows, &inside));
+        undetermined.extend(problem.undetermined(&rows, &fit.parameters, &inside, &variances, factor));
         self.set_flags(&mut fit, curve, &inside, undetermined);
         fit
     }

@@ -1,4 +1,5 @@
-//! The last check of every curve: a success has no number that is not finite, whatever went wrong before.
+//! The last check of every curve: a success has no number that is not finite, whatever went wrong before, and a fit that
+//! is none has no errors.
 
 use crate::curves::results::result::CurveFit;
 use crate::flag::Flags;
@@ -6,8 +7,14 @@ use crate::math::all_finite;
 use crate::solver::Status;
 
 /// Changes the status of a successful curve to [`Status::NotFinite`], and its errors to NaN, if one of its numbers is
-/// not finite. Its covariance is NaN if a parameter is undetermined or at a bound, or if the noise is unknown.
+/// not finite. Its covariance is NaN if a parameter is undetermined or at a bound, or if the noise is unknown. Where a
+/// fit is no success, its point is no minimum, and errors of free parameters are NaN.
 pub fn curve(mut fit: CurveFit) -> CurveFit {
+    if !fit.status.is_success() {
+        // those of held parameters are 0
+        let all = fit.errors.iter_mut().chain(&mut fit.covariance);
+        all.filter(|error| **error != 0.0).for_each(|error| *error = f64::NAN);
+    }
     if fit.status.is_success() && !curve_is_sound(&fit) {
         fit.status = Status::NotFinite;
         fit.message = "the result is not finite".into();
@@ -29,20 +36,22 @@ fn curve_is_sound(fit: &CurveFit) -> bool {
         && pairs.all(|(p, q)| fit.covariance[p * count + q].is_finite())
 }
 
-/// Changes the status codes (n) of successful curves whose χ² or parameters are not finite to [`Status::NotFinite`].
-/// `parameters` and `errors` are (n, P), and `chi2` is (n).
+/// Changes the status codes (n) of successful curves whose χ² or parameters are not finite to [`Status::NotFinite`], and
+/// the errors of fits that are no successes to NaN. `parameters` and `errors` are (n, P), and `chi2` is (n).
 pub fn columns(status: &mut [i8], parameters: &[f64], errors: &mut [f64], chi2: &[f64]) {
     // Usually all values are finite. A loop without an early exit compiles to vector code.
     let all = |values: &[f64]| values.iter().fold(true, |all, x| all & x.is_finite());
     let count = parameters.len() / status.len().max(1);
-    if count == 0 || (all(parameters) && all(chi2)) {
+    if count == 0 || (all(parameters) && all(chi2) && status.iter().fold(true, |all, code| all & (*code > 0))) {
         return;
     }
     let fits = parameters.chunks(count).zip(errors.chunks_mut(count)).zip(chi2);
     for (status, ((parameters, errors), chi2)) in status.iter_mut().zip(fits) {
         if *status > 0 && !(chi2.is_finite() && all_finite(parameters)) {
             *status = Status::NotFinite.code() as i8;
-            errors.fill(f64::NAN);
+        }
+        if *status <= 0 {
+            errors.iter_mut().filter(|error| **error != 0.0).for_each(|error| *error = f64::NAN);
         }
     }
 }
@@ -93,13 +102,26 @@ mod tests {
     }
 
     #[test]
+    fn a_fit_that_is_no_success_has_no_errors() {
+        let stalled = curve(CurveFit {
+            status: Status::Stalled,
+            errors: vec![0.1, 0.0],
+            covariance: vec![0.01, 0.0, 0.0, 0.0],
+            ..CurveFit::blank(2)
+        });
+        assert!(stalled.errors[0].is_nan() && stalled.covariance[0].is_nan());
+        // the second parameter is held
+        assert_eq!((stalled.errors[1], &stalled.covariance[1..]), (0.0, &[0.0; 3][..]));
+    }
+
+    #[test]
     fn a_column_that_is_not_finite_is_no_success() {
         for (parameter, chi2, expected) in [(1.0, 1.0, 2), (f64::NAN, 1.0, -4), (1.0, f64::INFINITY, -4)] {
             let (mut status, mut errors) = ([2, 2, -1], [0.1; 6]);
             let parameters = [1.0, 1.0, parameter, 1.0, f64::NAN, f64::NAN];
             columns(&mut status, &parameters, &mut errors, &[1.0, chi2, f64::NAN]);
             assert_eq!(status, [2, expected, -1]);
-            assert_eq!(errors.map(f64::is_nan), [false, false, expected < 0, expected < 0, false, false]);
+            assert_eq!(errors.map(f64::is_nan), [false, false, expected < 0, expected < 0, true, true]);
         }
     }
 }

@@ -186,6 +186,7 @@ impl CurveRun {
             let finish = |(curve, outcome)| self.finish(curve, outcome);
             let mut fits: Vec<CurveFit> = threads::in_pool(|| some.par_iter().zip(&outcomes).map(finish).collect());
             self.begin_again(&mut passes, some, &mut fits, watch)?;
+            self.repeat_undamped(grid, points, some, &mut fits, watch)?;
             for ((curve, fit), failed) in some.iter().zip(fits).zip(failed) {
                 // f64 may find a minimum where f32 does not
                 let is_open = !fit.status.is_success() || self.has_poorly_determined(curve, &fit);

@@ -14,6 +14,7 @@ use self::bounds::{bounds_of, free};
 use self::parts::Parts;
 use crate::cpu::small::CpuSmallFitter;
 use crate::curves::input::data::{Curve, Curves, Grid, Prior, has_squares};
+use crate::curves::input::dominance::is_beyond_floats;
 use crate::curves::routes::route::SmallFits;
 use crate::curves::watch::Watch;
 use crate::curves::{CurveColumns, CurveRun};
@@ -197,7 +198,12 @@ impl<'a> Passage<'a> {
         let used = self.used(batch, k);
         let is_free = |q: &usize| lower.is_empty() || lower[*q] < upper[*q];
         let priors = (0..p).filter(is_free).filter(|q| self.fitter.priors[*q].is_some()).count();
-        good && used > 0 && free(lower, upper, p) <= used + priors
+        let free = free(lower, upper, p);
+        if batch.sigma.is_some() {
+            let used = (0..points).filter(|j| counts(*j)).map(|j| (sigma(j).recip(), y(j)));
+            good &= !is_beyond_floats(used, free.saturating_sub(priors));
+        }
+        good && used > 0 && free <= used + priors
     }
 
     /// Returns the number of points of fit `k` that are not masked.

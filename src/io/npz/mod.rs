@@ -12,13 +12,14 @@ mod stored;
 mod stream;
 mod write;
 
+use std::fs::Metadata;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use zip::{CompressionMethod, ZipArchive};
 
 use crate::error::{Error, Result};
-use crate::io::files::File;
+use crate::io::files::{File, is_same_file};
 use crate::suggest::missing_name;
 pub(crate) use element::DType;
 pub(crate) use header::Header;
@@ -34,10 +35,28 @@ const MAX_ENTRIES: u64 = 10_000;
 /// Bytes decoded in one go.
 const CHUNK: usize = 1 << 16;
 
+/// Identity of a file when its structure was checked.
+#[derive(Clone)]
+struct Opened {
+    metadata: Metadata,
+}
+
+impl Opened {
+    /// Opens the file once more; fails if another one has its name now.
+    fn open_again(&self, path: &Path) -> Result<File> {
+        let file = File::open(path).map_err(Error::io(path))?;
+        let now = file.metadata().map_err(Error::io(path))?;
+        match is_same_file(&self.metadata, &now) && self.metadata.len() == now.len() {
+            true => Ok(file),
+            false => Err(Error::InputChanged { path: path.to_path_buf() }),
+        }
+    }
+}
+
 /// An open NPZ file whose zip structure has been validated.
 pub(crate) struct Archive {
     path: PathBuf,
-    file_length: u64,
+    opened: Opened,
     zip: ZipArchive<BufReader<File>>,
 }
 
@@ -52,7 +71,8 @@ impl Archive {
     /// impossible compression.
     pub(crate) fn open(path: &Path) -> Result<Archive> {
         let mut file = File::open(path).map_err(Error::io(path))?;
-        let file_length = file.length().map_err(Error::io(path))?;
+        let metadata = file.metadata().map_err(Error::io(path))?;
+        let file_length = metadata.len();
         let claimed = claimed_entries(&mut file, file_length).map_err(Error::io(path))?;
         if claimed > MAX_ENTRIES {
             return Err(too_large(
@@ -62,7 +82,7 @@ impl Archive {
         }
         let mut zip = ZipArchive::new(BufReader::new(file)).map_err(fault(path))?;
         zip.validate_header_consistency().map_err(fault(path))?;
-        let archive = Archive { path: path.to_path_buf(), file_length, zip };
+        let archive = Archive { path: path.to_path_buf(), opened: Opened { metadata }, zip };
         for index in 0..archive.zip.len() {
             archive.check_entry(index)?;
         }
@@ -77,7 +97,7 @@ impl Archive {
         if entry.encrypted() {
             return Err(Error::format(path, format!("{name} is encrypted")));
         }
-        if packed > self.file_length {
+        if packed > self.file_length() {
             return Err(Error::format(path, format!("{name} claims {packed} bytes, more than the file has")));
         }
         match entry.compression() {
@@ -98,7 +118,7 @@ impl Archive {
 
     /// Returns the number of bytes of the file.
     pub(crate) fn file_length(&self) -> u64 {
-        self.file_length
+        self.opened.metadata.len()
     }
 
     /// Returns the names of the arrays, without `.npy`, in the order of the file.
@@ -164,7 +184,7 @@ impl Archive {
         let mut texts = Vec::new();
         let header = self.required(key)?;
         if !header.dtype.is_text() {
-            let file = File::open(&self.path).map_err(Error::io(&self.path))?;
+            let file = self.opened.open_again(&self.path)?;
             let fault = array_fault(&self.path, key);
             if let Some((stored, _)) = Stored::open(file, &self.zip.metadata(), index).map_err(&fault)? {
                 return stored.check().map_err(fault);
@@ -232,7 +252,10 @@ impl Archive {
     pub(crate) fn stream(&mut self, key: &str) -> Result<Stream> {
         let header = self.required(key)?;
         match self.index(key) {
-            Some(index) => Ok(Stream::new(&self.path, key, &header, self.zip.metadata(), index, self.zip.len())),
+            Some(index) => {
+                let (zip, opened) = (self.zip.metadata(), self.opened.clone());
+                Ok(Stream::new(&self.path, key, &header, zip, index, opened, self.zip.len()))
+            }
             None => Err(self.missing(key)),
         }
     }

@@ -14,7 +14,7 @@ use zip::read::{ZipArchiveMetadata, ZipReadOptions};
 
 use super::header::RowMajor;
 use super::stored::Stored;
-use super::{DType, Header, array_fault, finish, too_large};
+use super::{DType, Header, Opened, array_fault, finish, too_large};
 use crate::error::{Error, Result};
 use crate::io::files::File;
 
@@ -49,6 +49,8 @@ enum Unread {
 struct Source {
     zip: Arc<ZipArchiveMetadata>,
     index: usize,
+    /// The file as it was when its arrays were checked.
+    opened: Opened,
     /// Bytes of a piece, those of whole elements.
     most: usize,
 }
@@ -62,6 +64,7 @@ impl Stream {
         header: &Header,
         zip: Arc<ZipArchiveMetadata>,
         index: usize,
+        opened: Opened,
         streams: usize,
     ) -> Stream {
         let item = header.dtype.bytes();
@@ -71,7 +74,7 @@ impl Stream {
             key: key.to_string(),
             header: header.clone(),
             left: header.elements(),
-            source: Source { zip, index, most },
+            source: Source { zip, index, opened, most },
             unread: None,
             piece: (Vec::new(), 0),
         }
@@ -80,8 +83,8 @@ impl Stream {
     /// Opens the file, and starts the thread that decompresses the array if it is compressed; fails if the array's
     /// header has changed.
     fn start(&self) -> Result<Unread> {
-        let Source { zip, index, most } = &self.source;
-        let open = || File::open(&self.path).map_err(Error::io(&self.path));
+        let Source { zip, index, most, .. } = &self.source;
+        let open = || self.source.opened.open_again(&self.path);
         let fault = array_fault(&self.path, &self.key);
         let (unread, header) = match Stored::open(open()?, zip, *index).map_err(&fault)? {
             Some((stored, header)) => (Unread::Stored(stored), header),

@@ -52,6 +52,10 @@ impl Staged {
         refuse_existing(target, overwrite)?;
         let (mut staged, file) = Staged::beside(target)?;
         (staged.overwrite, staged.given) = (overwrite, given.to_path_buf());
+        // before anything is in it
+        if let Ok(replaced) = std::fs::metadata(target) {
+            files::take_over_access(&staged.temporary, &replaced).map_err(Error::writing(target))?;
+        }
         // after the own file exists, so that of two processes at least one sees the file of the other
         match sweep(target) {
             Swept::Clean => Ok((staged, file)),
@@ -74,9 +78,9 @@ impl Staged {
             };
             let (given, target_path) = (target.to_path_buf(), target.to_path_buf());
             let staged = Staged { given, target: target_path, temporary, overwrite: false, is_published: false };
-            file.lock().map_err(Error::writing(target))?;
-            // before it was locked another process may have removed it as one that was left
-            if staged.temporary.exists() || tries == 100 {
+            let lock = file.lock().map_err(Error::writing(target))?;
+            // before it was locked another process may have taken it for one that was left
+            if (lock != Lock::Taken && file.is_at(&staged.temporary)) || tries == 100 {
                 return Ok((staged, file));
             }
             tries += 1;
@@ -113,9 +117,14 @@ impl Staged {
         for k in 0..all.len() {
             before.push(if k + 1 < all.len() { Before::of(&all[k].staged.target) } else { Before::Unknown });
             let staged = &mut all[k].staged;
-            if let Err(error) = files::rename(&staged.temporary, &staged.target) {
+            let rename = if staged.overwrite { files::rename } else { files::rename_new };
+            if let Err(error) = rename(&staged.temporary, &staged.target) {
                 all[..k].iter().zip(&before).for_each(|(whole, before)| before.restore(&whole.staged.target));
-                return Err(Error::writing(&all[k].staged.target)(error));
+                let path = all[k].staged.target.clone();
+                return Err(match error.kind() {
+                    ErrorKind::AlreadyExists => Error::OutputExists { path },
+                    _ => Error::writing(&path)(error),
+                });
             }
             staged.is_published = true;
         }
@@ -232,7 +241,7 @@ fn sweep(target: &Path) -> Swept {
         if !is_anothers(&entry.file_name().to_string_lossy()) {
             continue;
         }
-        match File::open_or_create(&entry.path()).and_then(|file| file.lock()) {
+        match File::open_regular(&entry.path()).and_then(|file| file.lock()) {
             // a file that cannot be removed does no harm
             Ok(Lock::Held) => drop(files::remove(&entry.path())),
             Ok(Lock::Taken) => swept = Swept::Held,

@@ -320,3 +320,42 @@ fn counts_of_nothing_at_all_are_refused() {
         assert!(fits[1].status != Status::BadInput && columns.status[1] != Status::BadInput);
     }
 }
+
+/// Returns a count of Poisson's distribution with this mean (Knuth).
+fn poisson_count(mean: f64, random: &mut Random) -> f64 {
+    let (limit, mut count, mut product) = ((-mean).exp(), 0.0, random.uniform());
+    while product > limit {
+        count += 1.0;
+        product *= random.uniform();
+    }
+    count
+}
+
+/// Where the bins far out are all empty, the best model touches 0 there: nobody wrote that bound, and it determines no
+/// parameter. The background's error is what the other bins tell.
+#[test]
+fn empty_bins_where_the_model_touches_zero_determine_nothing() {
+    const CURVES: usize = 600;
+    let times: Vec<f64> = (0..40).map(|j| 0.5 * f64::from(j)).collect();
+    let mut random = Random(1);
+    let means: Vec<f64> = times.iter().map(|t| 20.0 * (-t / 2.0).exp() + 0.1).collect();
+    let counts: Vec<f64> = (0..CURVES).flat_map(|_| means.clone()).map(|m| poisson_count(m, &mut random)).collect();
+    let formula = Formula::parse_with("a*exp(-t/tau)+b", &["t"]).unwrap();
+    let curves = Curves::on_common_grid(&times, &counts, [15.0, 1.5, 0.3].repeat(CURVES));
+    for device in devices() {
+        let fitter = CurveFitter::new(formula.clone(), device).estimator(Estimator::Poisson);
+        let columns = fitter.fit_columns(&curves).unwrap();
+        let (found, errors) = (columns.column("b").unwrap(), columns.errors("b").unwrap());
+        let of_columns = found.zip(errors).zip(&columns.status).map(|((b, e), status)| (b, e, *status));
+        let fits = fitter.fit(&curves).unwrap();
+        let of_fits = fits.iter().map(|fit| (fit.parameters[2], fit.errors[2], fit.status));
+        for (b, error, status) in of_columns.chain(of_fits).filter(|(.., status)| status.is_success()) {
+            assert!(error.is_nan() || (b - 0.1).abs() < 5.0 * error, "{b} ± {error}: {status}");
+        }
+        let pulls: Vec<f64> = fits.iter().map(|fit| (fit.parameters[2] - 0.1) / fit.errors[2]).collect();
+        let known = pulls.iter().filter(|pull| pull.is_finite()).count();
+        let square: f64 = pulls.iter().filter(|pull| pull.is_finite()).map(|pull| pull * pull).sum();
+        println!("{known} of {CURVES} with an error, rms of the pulls {}", (square / known as f64).sqrt());
+        assert!(known > CURVES * 9 / 10 && (square / known as f64).sqrt() < 1.5);
+    }
+}

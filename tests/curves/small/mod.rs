@@ -307,3 +307,30 @@ fn what_is_not_tiny_takes_the_other_way() {
     assert!(fitter.fit_columns(&Curves::on_common_grid([0.0; 0], [0.0; 0], [0.0; 0])).unwrap().status.is_empty());
     assert!(fitter.fit_columns(&Curves::on_common_grid(vec![0.0; 50], vec![0.0; 25], vec![1.0; 4])).is_err());
 }
+
+/// Fits that fail in the lanes are fitted again, and what is said of the first attempt is not said of the second.
+#[test]
+fn plain_successes_have_no_message() {
+    let x: Vec<f64> = (0..40).map(f64::from).collect();
+    let mut sequence = Sequence(8);
+    let mut uniform = || sequence.uniform();
+    let (mut y, mut starts) = (Vec::new(), Vec::new());
+    for _ in 0..4000 {
+        let (m, w, a) = (12.0 + 16.0 * uniform(), 1.0 + 3.0 * uniform(), 5.0 + 15.0 * uniform());
+        for x in &x {
+            let noise: f64 = (0..12).map(|_| uniform()).sum::<f64>() - 6.0;
+            y.push(a * (-(x - m).powi(2) / (2.0 * w * w)).exp() + 2.0 + 0.3 * noise);
+        }
+        let far = [a * (0.2 + 4.8 * uniform()), m + (8.0 * uniform() - 4.0) * w, w * (0.1 + 7.9 * uniform())];
+        starts.extend(far.into_iter().chain([4.0 * uniform()]));
+    }
+    let formula = Formula::parse("a*exp(-(x-m)^2/(2*s^2))+c").unwrap();
+    let columns = CurveFitter::new(formula, Device::cpu()).fit_columns(&Curves::on_common_grid(x, y, starts)).unwrap();
+    let is_plain = |k: &usize| columns.status[*k].is_success() && columns.flags[*k].is_empty();
+    let with_message: Vec<usize> = (0..4000).filter(is_plain).filter(|k| columns.message(*k).is_some()).collect();
+    assert!(with_message.is_empty(), "{:?}: {:?}", with_message, columns.message(with_message[0]));
+    // a fit that failed has no errors
+    for k in (0..4000).filter(|k| !columns.status[*k].is_success()) {
+        assert!(columns.errors("a").unwrap().nth(k).unwrap().is_nan(), "curve {k}");
+    }
+}

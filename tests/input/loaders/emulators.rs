@@ -301,3 +301,26 @@ fn the_output_layer_is_scaled_behind_its_function() {
         assert!((row.parameters[0] - 0.4).abs() < 1e-3 && row.chi2 < 1e-2, "{row:?}");
     }
 }
+
+/// Names and units go into model files, tables and messages.
+#[test]
+fn names_that_files_or_terminals_would_obey_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = [
+        ("K\\n[labels.logg]\\nprior = { mean = 1.0, sigma = 0.0001 }", "has the character '\\n'"),
+        ("\\u001b[2K", "has the character '\\u{1b}'"),
+        (&"a".repeat(65_536), "has 65536 characters, more than the 64 of a name"),
+    ];
+    for (k, (name, said)) in names.into_iter().enumerate() {
+        for key in ["name", "unit"] {
+            let description = DESCRIPTION.replace("ACT", "silu");
+            let before = format!("\"{key}\": \"");
+            let at = description.find(&before).unwrap_or_else(|| panic!("no {key} in {description}")) + before.len();
+            let end = at + description[at..].find('"').unwrap();
+            let description = format!("{}{name}{}", &description[..at], &description[end..]);
+            let bytes = native(&description, |_| ());
+            let error = Emulator::open(file(folder.path(), &format!("{k}{key}"), &bytes)).unwrap_err().to_string();
+            assert!(error.contains(said) && !error.contains('\u{1b}') && error.len() < 500, "{error}");
+        }
+    }
+}

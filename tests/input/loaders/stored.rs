@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::spectra::GRID;
+use super::spectra::{GRID, spectra_arrays};
 use super::*;
 
 const SPECTRA: usize = 2003;
@@ -22,7 +22,7 @@ fn noise() -> Vec<f32> {
 fn large(deflate: bool) -> Vec<u8> {
     let (flux, shape) = (noise(), [SPECTRA, PIXELS]);
     let ivar: Vec<f64> = flux.iter().rev().map(|x| f64::from(*x) / 3.0).collect();
-    let mask: Vec<bool> = flux.iter().map(|x| *x as u32 % 7 == 0).collect();
+    let mask: Vec<bool> = flux.iter().map(|x| (*x as u32).is_multiple_of(7)).collect();
     let grid: Vec<f64> = (0..PIXELS).map(|k| GRID[0] + k as f64).collect();
     let arrays = [
         ("wavelength", f64s(&[PIXELS], &grid)),
@@ -94,4 +94,18 @@ fn a_byte_changed_anywhere_in_a_large_file_is_an_error() {
         }
     };
     assert!(error.to_string().contains("checksum"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_replaced_before_its_turn_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for deflate in [false, true] {
+        let path = file(folder.path(), "spectra.npz", &npz(&spectra_arrays(), deflate));
+        let mut reader = open_reader(&path).unwrap();
+        // the same bytes, but nobody has checked that
+        let other = file(folder.path(), "other.npz", &npz(&spectra_arrays(), deflate));
+        fs::rename(other, &path).unwrap();
+        let error = reader.next_batch(5).unwrap_err();
+        assert!(matches!(&error, Error::InputChanged { path: named } if *named == path), "{error}");
+    }
 }

@@ -137,7 +137,8 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
     if counts.any(Status::Interrupted) {
         journal.leave();
     } else {
-        journal.remove();
+        // the outputs are whole
+        done.summary.failures.extend(journal.remove().err().map(|error| format!("{error}; remove it by hand")));
     }
     Ok(done)
 }

@@ -95,3 +95,32 @@ fn help_has_defaults_examples_and_the_manuals_sections() {
         }
     }
 }
+
+/// What comes from a file is no command to the terminal, and no width that cannot be printed.
+#[test]
+fn texts_of_files_do_not_reach_the_terminal_raw() {
+    let folder = tempfile::tempdir().unwrap();
+    let (emulator, spectra) = (demo_emulator(), demo_file("spectra.npz"));
+    let spectra = spectra.to_str().unwrap();
+    let model = |name: &str| format!("[[arm]]\nname = \"{name}\"\nemulator = {emulator:?}\n");
+    for (file, name, said) in [
+        ("long.toml", "a".repeat(70_000), "has 70000 characters, more than the 64 of a name"),
+        ("escape.toml", "\\u001b]0;owned\\u0007".into(), "has the character '\\u{1b}'"),
+    ] {
+        std::fs::write(folder.path().join(file), model(&name)).unwrap();
+        let output = popfit_in(folder.path(), &["check", file]);
+        assert_eq!(output.status.code(), Some(2), "{}", message(&output));
+        assert!(message(&output).contains(said) && !message(&output).contains('\u{1b}'), "{}", message(&output));
+    }
+    // a key, which a message quotes
+    std::fs::write(folder.path().join("key.toml"), "\"\\u001b[2K\" = 1\n").unwrap();
+    let output = popfit_in(folder.path(), &["check", "key.toml"]);
+    assert!(!output.status.success() && !message(&output).contains('\u{1b}'), "{}", message(&output));
+    #[cfg(unix)]
+    for arguments in [&["check", "/dev/zero"][..], &["check", "model.toml", spectra, "--target-id", "@/dev/zero"]] {
+        std::fs::write(folder.path().join("model.toml"), model("b")).unwrap();
+        let output = popfit_in(folder.path(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", message(&output));
+        assert!(message(&output).contains("/dev/zero: is a device or a pipe"), "{}", message(&output));
+    }
+}

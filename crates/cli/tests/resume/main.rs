@@ -381,7 +381,7 @@ fn an_older_table_stays() {
     let child = meanwhile(&|mut spectra| {
         spectra.seek(SeekFrom::Start(last)).and_then(|_| spectra.write_all(&bytes[last as usize..])).unwrap();
     });
-    end(child, &["spectra.npz", "was written to while it was fitted"]);
+    end(child, &["spectra.npz", "was written to or replaced while it was fitted"]);
     bytes[last as usize] ^= 1;
     std::fs::write(&file, bytes).unwrap();
     // one that was only touched is the same

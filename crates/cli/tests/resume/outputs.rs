@@ -231,3 +231,19 @@ fn another_files_name_is_not_taken_by_a_resumed_run() {
     assert!(std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap(), "other bytes");
     assert!(page.exists() && !journal(&out).0.exists());
 }
+
+/// What only its owner could read stays so when it is replaced.
+#[cfg(unix)]
+#[test]
+fn a_replaced_file_keeps_its_permissions() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out.csv");
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    std::fs::write(&out, "old").unwrap();
+    for access in [0o600, 0o640, 0o666] {
+        std::fs::set_permissions(&out, std::fs::Permissions::from_mode(access)).unwrap();
+        succeed(&out, &["--starts", "1", "--overwrite"]);
+        assert_eq!(mode(&out), access);
+    }
+}

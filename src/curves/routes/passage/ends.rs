@@ -3,6 +3,7 @@
 use super::Passage;
 use super::bounds::{bounds_of, free};
 use super::parts::Rows;
+use crate::curves::ends::polish::VAGUE;
 use crate::curves::input::data::rounding;
 use crate::curves::input::sizes::roots;
 use crate::curves::results::sound;
@@ -15,6 +16,9 @@ use crate::solver::small::{SmallBatch, SmallColumns, WAITING};
 const NEAR: f64 = 1e-3;
 /// Largest χ² per point that may be rounding: with more, sigma would be finer than the last three bits of the data.
 const LITTLE: f64 = 1e-3;
+
+/// Ratio of χ² to the rounding of data as large as the largest, below which a parameter may have no effect beyond it.
+const FLOOR: f64 = 256.0;
 
 /// The end of a fit as [`fit`](crate::CurveFitter::fit) judges it.
 struct Judgement {
@@ -73,7 +77,38 @@ impl Passage<'_> {
         };
         let factors: Vec<f64> = chi2.iter().enumerate().map(|(k, chi2)| of_fit(k, *chi2)).collect();
         roots(variances, &factors);
+        self.open_undetermined(first, sizes, chi2, &factors, parameters, variances);
         sound::columns(status, parameters, variances, chi2);
+    }
+
+    /// Makes the errors (fits, P) of parameters infinite that the data do not determine, where χ² is no more than what
+    /// rounding leaves of it or an error is far larger than its parameter.
+    fn open_undetermined(
+        &self,
+        first: usize,
+        sizes: &[f64],
+        chi2: &[f64],
+        factors: &[f64],
+        parameters: &[f64],
+        errors: &mut [f64],
+    ) {
+        let p = self.parameters;
+        let fits = errors.chunks_mut(p).zip(parameters.chunks(p)).zip(chi2.iter().zip(sizes).zip(factors)).enumerate();
+        for (k, ((errors, parameters), ((chi2, size), factor))) in fits {
+            let is_vague = |(error, x): (&f64, &f64)| *error > VAGUE * x.abs() && error.is_finite();
+            let is_little = *chi2 <= self.points as f64 * FLOOR * rounding([*size].into_iter(), f64::EPSILON);
+            if !is_little && !errors.iter().zip(parameters).any(is_vague) {
+                continue;
+            }
+            let Some(curve) = self.curve(first + k) else { continue };
+            let problem = self.fitter.problem(&curve);
+            let Some(rows) = problem.rows(parameters) else { continue };
+            let variances: Vec<f64> = problem.covariance(&rows, parameters).into_iter().step_by(p + 1).collect();
+            let inside = problem.inside(parameters);
+            for open in problem.undetermined(&rows, parameters, &inside, &variances, *factor) {
+                errors[open] = f64::INFINITY;
+            }
+        }
     }
 
     /// Replaces the variances (P) of curve `index`'s fit, some of which are lost, by those of its Jacobian in f64; a

@@ -212,12 +212,12 @@ impl Journal {
     }
 
     /// Reads the rows of batch `number`, one per spectrum (`None`: not finished), and the name of the device that made
-    /// them. Both are empty if the batch is not known.
+    /// them. Returns `None` if the rows are of other spectra, which have to be fitted.
     ///
     /// # Errors
-    /// Returns [`Error::Journal`] if the spectra have changed since they were fitted.
-    pub(super) fn recall(&mut self, number: usize, spectra: &Spectra) -> Result<(Vec<Option<FitRow>>, String)> {
-        let Some(KnownBatch { offset, .. }) = self.known.remove(&number) else { return Ok(Default::default()) };
+    /// Returns [`Error::Io`], and [`Error::Journal`] if the record was damaged since the journal was opened.
+    pub(super) fn recall(&mut self, number: usize, spectra: &Spectra) -> Result<Option<(Vec<Option<FitRow>>, String)>> {
+        let Some(KnownBatch { offset, .. }) = self.known.remove(&number) else { return Ok(None) };
         let failed = |message: String| Error::Journal { path: self.path.clone(), message };
         let mut file = BufReader::new(&mut self.file);
         let length = file.get_ref().length();
@@ -231,11 +231,11 @@ impl Journal {
             return Err(failed(format!("batch {number} was damaged meanwhile")));
         };
         if batch.spectra != fingerprint(spectra) || batch.rows.len() != spectra.len() {
-            return Err(failed(format!("the spectra of {} have changed since they were fitted", spectra.file)));
+            return Ok(None);
         }
         let mut rows = batch.rows.into_rows().map_err(failed)?;
         rows.iter_mut().flatten().for_each(|row| row.file = spectra.file.clone());
-        Ok((rows, batch.device))
+        Ok(Some((rows, batch.device)))
     }
 
     /// Appends the rows of a batch, except those of interrupted fits, to the file. They are safe once
@@ -270,8 +270,12 @@ impl Journal {
     }
 
     /// Closes the journal after the output is complete, and removes its file.
-    pub fn remove(mut self) {
-        self.stays = false;
+    ///
+    /// # Errors
+    /// Returns [`Error::Write`] or [`Error::Io`] if the file cannot be removed. The output is complete all the same.
+    pub fn remove(mut self) -> Result<()> {
+        self.stays = true;
+        files::remove(&self.path).map_err(Error::io(&self.path))
     }
 }
 
@@ -297,8 +301,8 @@ fn lock(path: &Path, target: &Path) -> Result<File> {
         if file.lock().map_err(Error::writing(target))? == Lock::Taken {
             return Err(locked());
         }
-        // The run that had locked the file may have removed it meanwhile.
-        if path.exists() {
+        // The run that had locked the file may have removed it meanwhile, and another one made its own.
+        if file.is_at(path) {
             return Ok(file);
         }
     }

@@ -1,5 +1,7 @@
 use std::fs;
 
+use crate::io::faults;
+
 use super::*;
 use crate::io::output::OutputRecord as _;
 use crate::solver::Status;
@@ -62,12 +64,13 @@ fn a_journal_gives_back_whole_batches_and_drops_a_torn_one() {
     }
     fs::write(&path, &whole).unwrap();
     let mut journal = Journal::open(&target, KEY, true).unwrap();
-    let (back, device) = journal.recall(0, &spectra(0.0)).unwrap();
+    let (back, device) = journal.recall(0, &spectra(0.0)).unwrap().unwrap();
     assert_eq!(device, "cpu");
     assert_eq!(format!("{back:?}"), format!("{:?}", rows(WHOLE).into_iter().map(Some).collect::<Vec<_>>()));
-    assert!(journal.recall(1, &spectra(1.0)).unwrap().0.is_empty());
-    assert!(matches!(journal.recall(2, &spectra(0.0)), Err(Error::Journal { .. })));
-    journal.remove();
+    assert!(journal.recall(1, &spectra(1.0)).unwrap().is_none());
+    // of other spectra: these have to be fitted
+    assert!(journal.recall(2, &spectra(0.0)).unwrap().is_none());
+    journal.remove().unwrap();
     assert!(!path.exists());
 }
 
@@ -81,14 +84,14 @@ fn of_an_interrupted_batch_the_finished_rows_are_kept() {
     drop(journal);
     let mut journal = Journal::open(&target, KEY, true).unwrap();
     assert_eq!((journal.len(), journal.has_rows()), (0, true));
-    let (back, _) = journal.recall(0, &spectra(1.0)).unwrap();
+    let (back, _) = journal.recall(0, &spectra(1.0)).unwrap().unwrap();
     assert!(back.len() == 2 && back[0].is_none() && back[1].as_ref().is_some_and(|row| row.row == 1));
     // the whole batch takes its place
     journal.keep(0, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu").unwrap();
     drop(journal);
     let mut journal = Journal::open(&target, KEY, true).unwrap();
-    assert!(journal.recall(0, &spectra(1.0)).unwrap().0.iter().all(Option::is_some));
-    journal.remove();
+    assert!(journal.recall(0, &spectra(1.0)).unwrap().unwrap().0.iter().all(Option::is_some));
+    journal.remove().unwrap();
 }
 
 #[test]
@@ -264,14 +267,14 @@ fn damage_costs_its_record_and_is_told() {
         };
         assert!(journal.damage().is_some_and(|said| said.contains(&text)), "{:?}, not {text}", journal.damage());
         for number in lost {
-            assert!(journal.recall(number, &spectra(number as f64)).unwrap().0.is_empty());
+            assert!(journal.recall(number, &spectra(number as f64)).unwrap().is_none());
             journal.keep(number, fingerprint(&spectra(number as f64)), &rows(WHOLE), "cpu").unwrap();
         }
         drop(journal);
         let mut journal = Journal::open(&target, KEY, true).unwrap();
         assert_eq!(journal.len(), 3, "byte {at}");
         for number in 0..3 {
-            let (back, _) = journal.recall(number, &spectra(number as f64)).unwrap();
+            let (back, _) = journal.recall(number, &spectra(number as f64)).unwrap().unwrap();
             assert_eq!(format!("{back:?}"), format!("{:?}", rows(WHOLE).into_iter().map(Some).collect::<Vec<_>>()));
         }
     }
@@ -306,6 +309,30 @@ fn a_journal_of_version_11_is_read_and_continued() {
     drop(journal);
     let mut journal = Journal::open(&target, KEY, true).unwrap();
     assert_eq!((journal.len(), journal.knows(0)), (2, true));
-    assert!(journal.recall(1, &spectra(1.0)).unwrap().0.iter().all(Option::is_some));
-    journal.remove();
+    assert!(journal.recall(1, &spectra(1.0)).unwrap().unwrap().0.iter().all(Option::is_some));
+    journal.remove().unwrap();
+}
+
+/// Another run may remove the journal that it has locked, and a third one make its own, while this one waits for the
+/// lock: the lock of a file without a name is worth nothing.
+#[test]
+fn a_journal_that_is_replaced_before_it_is_locked_is_opened_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("out.csv");
+    let other = folder.path().join("other.csv");
+    let mut journal = Journal::open(&other, KEY, false).unwrap();
+    journal.keep(0, fingerprint(&spectra(0.0)), &rows(WHOLE), "cpu").unwrap();
+    drop(journal);
+    let [path, from] = [&target, &other].map(|target| beside(target));
+    fs::write(&path, "").unwrap();
+    let (mut is_first, to) = (true, path.clone());
+    let hook = faults::install(Box::new(move |operation| {
+        if operation == faults::Operation::Lock && std::mem::take(&mut is_first) {
+            fs::rename(&from, &to).unwrap();
+        }
+        None
+    }));
+    let journal = Journal::open(&target, KEY, true).unwrap();
+    drop(hook);
+    assert_eq!(journal.len(), 1, "the journal has the rows of the file at {}", path.display());
 }

@@ -131,7 +131,13 @@ impl Ends<'_> {
             Some(journal) if journal.knows(number) => {
                 let known = self.stages.time(Stage::Hash, || journal.recall(number, &spectra))?;
                 self.stages.moved(spectra.bytes());
-                known
+                if known.is_none() {
+                    self.tally.failed(format!(
+                        "{}: its spectra have changed since they were fitted; they are fitted again",
+                        spectra.name()
+                    ));
+                }
+                known.unwrap_or_default()
             }
             _ => Default::default(),
         };
