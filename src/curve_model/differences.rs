@@ -77,7 +77,8 @@ impl Differences<'_> {
     }
 
     /// Replaces derivatives in `rows` (1 + P, n) that are not finite by differences where the values are finite and the
-    /// model is smooth: the slopes to both points of the stencil are alike. Those by held parameters become 0.
+    /// model is smooth: the slopes to both points of the stencil are alike. Those by held parameters become 0. Those by a
+    /// free parameter that is 0 stay: there the formula is more likely singular, which its user should be told.
     pub fn replace_overflows(&self, rows: &mut [f64]) -> Result<(), Failure> {
         let points = rows.len() / (1 + self.input.parameters.len());
         let (value, derivatives) = rows.split_at_mut(points);
@@ -88,6 +89,9 @@ impl Differences<'_> {
                 continue;
             }
             let stencil = self.values_beside(p, &mut at)?;
+            if stencil.is_some() && self.input.parameters[p] == 0.0 {
+                continue;
+            }
             for (j, slope) in row.iter_mut().enumerate().filter(|(_, slope)| !slope.is_finite()) {
                 let Some(Stencil { offsets, weights, own }) = stencil else {
                     *slope = 0.0;

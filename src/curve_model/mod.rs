@@ -291,11 +291,8 @@ impl Evaluation<'_> {
         if self.differences || !self.model.try_linearise(&context, x, parameters, output)? {
             return differences.linearise(output);
         }
-        // A factor of a derivative may be beyond f64's range where the value is not. Where a free parameter is 0 the
-        // formula is more likely singular, which its user should be told.
-        let is_free = |p: usize| input.limits.is_none_or(|limits| limits.lower[p] < limits.upper[p]);
-        let is_singular = || (0..parameters.len()).any(|p| parameters[p] == 0.0 && is_free(p));
-        if self.is_formula && !output.iter().all(|x| x.is_finite()) && !is_singular() {
+        // a factor of a derivative may be beyond f64's range where the value is not
+        if self.is_formula && !output.iter().all(|x| x.is_finite()) {
             differences.replace_overflows(output)?;
         }
         Ok(())

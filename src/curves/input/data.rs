@@ -10,8 +10,8 @@ use crate::recording::Limits;
 use crate::solver::Estimator;
 use crate::values::Values;
 
-/// Cause of a bad input whose sigmas differ by more than any float can weigh.
-const TOO_WIDE: &str = "bad_weight: sigma of a point that outweighs all others is below the rounding of its y: take a \
+/// Cause of a bad input in which a point that outweighs all others has a sigma that no float can hold beside its y.
+const BELOW_ROUNDING: &str = "bad_weight: sigma of a point that outweighs all others is below the rounding of its y: take a \
                         larger one, or a formula that goes through that point";
 
 /// Grid on which the points lie.
@@ -274,7 +274,7 @@ impl Curves<'_> {
             curve.weight.iter().copied().zip(curve.y.iter().copied()),
             free.len().saturating_sub(priors),
         ) {
-            return Err(TOO_WIDE.into());
+            return Err(BELOW_ROUNDING.into());
         }
         Ok(curve)
     }
