@@ -77,8 +77,8 @@ impl Differences<'_> {
     }
 
     /// Replaces derivatives in `rows` (1 + P, n) that are not finite by differences where the values are finite and the
-    /// model is smooth: the slopes to both points of the stencil are alike. Those by held parameters become 0. Those by a
-    /// free parameter that is 0 stay: there the formula is more likely singular, which its user should be told.
+    /// model is smooth: the slopes to both points of the stencil are alike. Those by held parameters become 0. Those by
+    /// a free parameter that is 0 stay: there the formula is more likely singular, which its user should be told.
     pub fn replace_overflows(&self, rows: &mut [f64]) -> Result<(), Failure> {
         let points = rows.len() / (1 + self.input.parameters.len());
         let (value, derivatives) = rows.split_at_mut(points);

@@ -91,8 +91,8 @@ impl Input {
     }
 }
 
-/// Returns a fast 128-bit hash of a file's bytes, which finds changes but not forgery: that of its only part, else of the
-/// hashes of its parts. It stops early if cancelled.
+/// Returns a fast 128-bit hash of a file's bytes, which finds changes but not forgery: that of its only part, else of
+/// the hashes of its parts. It stops early if cancelled.
 fn contents(path: &Path, cancel: &AtomicBool) -> Result<u128> {
     let file = File::open(path).map_err(Error::io(path))?;
     let length = file.length().map_err(Error::io(path))?;

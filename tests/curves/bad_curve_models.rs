@@ -162,8 +162,8 @@ fn derivatives_that_overflow_are_differences() {
     assert!(!slopes("exp(-(x/s)^2)", 1.0, &[0.0])[1].is_finite());
 }
 
-/// A control at dose 0 in the four usual spellings, with a lower level that starts at 0 (julia 49199): derivatives by the
-/// dose and the slope are products of 0 and infinity there, and their limits are 0.
+/// A control at dose 0 in the four usual spellings, with a lower level that starts at 0 (julia 49199): derivatives by
+/// the dose and the slope are products of 0 and infinity there, and their limits are 0.
 #[test]
 fn a_control_at_dose_zero_is_fitted() {
     let doses = [0.0, 0.001, 0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0].map(|dose| [dose; 3]).concat();

@@ -204,8 +204,8 @@ impl Problem<'_> {
     }
 
     /// Returns those of the parameters `inside` that the data do not determine at these parameters: no row depends on
-    /// them; their variances are lost to rounding; other parameters do what they do, so that their errors are far larger
-    /// than they are; or χ² is no more than rounding leaves, and so is their effect: a position without a peak.
+    /// them; their variances are lost to rounding; other parameters do what they do, so that their errors are far
+    /// larger than they are; or χ² is no more than rounding leaves, and so is their effect: a position without a peak.
     /// `variances` (P) are those of [`covariance`](Self::covariance), and `factor` makes squared errors of them.
     pub fn undetermined(
         &self,

@@ -144,8 +144,8 @@ impl CurveColumns {
         self.errors[k * count..(k + 1) * count].fill(f64::NAN);
     }
 
-    /// Copies a curve's fit into row `k` of all columns, with its message only where it has failed or has flags. What an
-    /// earlier attempt has left is replaced.
+    /// Copies a curve's fit into row `k` of all columns, with its message only where it has failed or has flags. What
+    /// an earlier attempt has left is replaced.
     fn put(&mut self, k: usize, fit: &CurveFit) {
         let row = k * fit.parameters.len()..(k + 1) * fit.parameters.len();
         self.parameters[row.clone()].copy_from_slice(&fit.parameters);

@@ -1,5 +1,5 @@
-//! The last check of every curve: a success has no number that is not finite, whatever went wrong before, and a fit that
-//! is none has no errors.
+//! The last check of every curve: a success has no number that is not finite, whatever went wrong before, and a fit
+//! that is none has no errors.
 
 use crate::curves::results::result::CurveFit;
 use crate::flag::Flags;
@@ -36,8 +36,8 @@ fn curve_is_sound(fit: &CurveFit) -> bool {
         && pairs.all(|(p, q)| fit.covariance[p * count + q].is_finite())
 }
 
-/// Changes the status codes (n) of successful curves whose χ² or parameters are not finite to [`Status::NotFinite`], and
-/// the errors of fits that are no successes to NaN. `parameters` and `errors` are (n, P), and `chi2` is (n).
+/// Changes the status codes (n) of successful curves whose χ² or parameters are not finite to [`Status::NotFinite`],
+/// and the errors of fits that are no successes to NaN. `parameters` and `errors` are (n, P), and `chi2` is (n).
 pub fn columns(status: &mut [i8], parameters: &[f64], errors: &mut [f64], chi2: &[f64]) {
     // Usually all values are finite. A loop without an early exit compiles to vector code.
     let all = |values: &[f64]| values.iter().fold(true, |all, x| all & x.is_finite());

@@ -188,7 +188,8 @@ impl Stream {
     fn taken(&mut self, elements: usize) -> Result<()> {
         self.left -= elements;
         match self.unread.as_mut().filter(|_| elements > 0 && self.left == 0) {
-            // the thread sends an empty piece when it has compared the CRC; stored bytes were compared as they were read
+            // the thread sends an empty piece when it has compared the CRC; stored bytes were compared as they were
+            // read
             Some(Unread::Inflated(pieces)) => match pieces.recv() {
                 Ok(Ok(piece)) if piece.is_empty() => Ok(()),
                 other => Err(array_fault(&self.path, &self.key)(stopped(other))),
@@ -273,7 +274,8 @@ fn inflate_in_thread(
     }
 }
 
-/// Decompresses a zip entry and sends its header, then pieces of at most `most` bytes, then an empty one. An empty piece at the end says that the CRC is right.
+/// Decompresses a zip entry and sends its header, then pieces of at most `most` bytes, then an empty one. An empty
+/// piece at the end says that the CRC is right.
 fn inflate(
     file: File,
     zip: &ZipArchiveMetadata,
