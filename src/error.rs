@@ -5,9 +5,6 @@ use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-/// Maximum column of the mark under a text, in characters: no terminal is so wide.
-const MAX_WIDTH: usize = 1000;
-
 /// `Result` with popfit's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -66,10 +63,10 @@ pub enum Error {
         message: String,
     },
     /// A formula that cannot be read; `column` counts characters from 1.
-    #[error("formula, column {column}: {message}\n  {}\n{:>width$}", one_line(formula), '^', width = (column + 2).min(MAX_WIDTH))]
+    #[error("formula, column {column}: {message}\n  {}\n{:>width$}", one_line(formula), '^', width = mark(column))]
     Formula { formula: String, column: usize, message: String },
     /// WGSL of the user's that cannot be a model; line and column (in characters) count from 1.
-    #[error("WGSL, line {line}, column {column}: {message}\n  {}\n{:>width$}", one_line(text), '^', width = (column + 2).min(MAX_WIDTH))]
+    #[error("WGSL, line {line}, column {column}: {message}\n  {}\n{:>width$}", one_line(text), '^', width = mark(column))]
     Wgsl {
         line: usize,
         column: usize,
@@ -276,6 +273,12 @@ fn plain_words(path: &Path, kind: ErrorKind) -> Option<String> {
 /// column.
 fn one_line(formula: &str) -> String {
     formula.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).collect()
+}
+
+/// Returns the width, with an indent of two, up to which a mark under a text's column is printed; `format!` panics
+/// beyond 65,535.
+fn mark(column: &usize) -> usize {
+    (column + 2).min(1000)
 }
 
 impl Error {

@@ -49,10 +49,10 @@ impl File {
     #[cfg(feature = "files")]
     pub fn open_regular(path: &Path) -> io::Result<File> {
         at(Operation::Open)?;
-        let found = fs::symlink_metadata(path)?;
+        let named = fs::symlink_metadata(path)?;
         let file = fs::File::options().read(true).write(true).open(path)?;
         // a link may have taken its place meanwhile
-        match found.is_file() && is_same_file(&found, &file.metadata()?) {
+        match named.is_file() && is_same_file(&named, &file.metadata()?) {
             true => Ok(File(file)),
             false => Err(io::Error::new(ErrorKind::InvalidInput, "is not a regular file")),
         }
@@ -60,8 +60,8 @@ impl File {
 
     /// Returns whether `path` leads to this file, and not to one that has replaced it.
     pub fn is_at(&self, path: &Path) -> bool {
-        let both = (fs::metadata(path), self.0.metadata());
-        matches!(both, (Ok(there), Ok(here)) if is_same_file(&there, &here))
+        let (Ok(named), Ok(opened)) = (fs::metadata(path), self.0.metadata()) else { return false };
+        is_same_file(&named, &opened)
     }
 
     /// Returns what the system knows about the file.
@@ -223,16 +223,25 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives a file the owner and the permissions of the one that it is to replace, as far as the system lets this process.
-/// Whoever could not read the old file cannot read the new one.
+/// Gives a file the owner, the group and the permissions of the one that it is to replace, as far as the system lets
+/// this process. Whoever could not read the old file cannot read the new one.
+///
+/// # Errors
+/// `Io` if the permissions cannot be set: the file might be read by more users than the old one.
 #[cfg(unix)]
 pub(crate) fn take_over_access(file: &Path, replaced: &Metadata) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-    let made = fs::metadata(file)?;
-    let is_same_owner = |found: &Metadata| found.uid() == replaced.uid() && found.gid() == replaced.gid();
-    let has_owner = is_same_owner(&made) || chown(file, Some(replaced.uid()), Some(replaced.gid())).is_ok();
-    // another group may read less
-    let mode = replaced.mode() & if has_owner { 0o777 } else { 0o707 };
+    let created = fs::metadata(file)?;
+    // only the superuser gives files away, and a user gives them to groups that the user is in
+    if created.uid() != replaced.uid() {
+        let _ = chown(file, Some(replaced.uid()), None);
+    }
+    let has_group = created.gid() == replaced.gid() || chown(file, None, Some(replaced.gid())).is_ok();
+    // what the old group could read, another group cannot
+    let mode = replaced.mode() & if has_group { 0o777 } else { 0o707 };
+    if created.mode() & 0o777 == mode {
+        return Ok(());
+    }
     fs::set_permissions(file, fs::Permissions::from_mode(mode))
 }
 

@@ -173,7 +173,7 @@ impl<'a> Run<'a> {
         // A device that has failed refuses all work until it is renewed.
         let half = half.filter(|_| matches!(self.device.renew(failure), Ok(true)));
         if let (Some(half), Some(tally)) = (half, self.tally) {
-            tally.failed(format!("{failure}; fitted again with {half} starts at once"));
+            tally.warn(format!("{failure}; fitted again with {half} starts at once"));
         }
         self.most = half.unwrap_or(self.most);
         half.is_some()
@@ -186,7 +186,7 @@ impl<'a> Run<'a> {
         let message = failure.to_string();
         let next = attempts.next(&self.device, failure, self.fitter.may_use_cpu())?;
         if let Some(tally) = self.tally {
-            tally.failed(format!("{message}; fitted again on {}", next.name()));
+            tally.warn(format!("{message}; fitted again on {}", next.name()));
         }
         if !Arc::ptr_eq(&next, &self.device) {
             (self.is_replaced, self.meter, self.borrowed.returns) = (true, None, false);

@@ -32,7 +32,7 @@ const RESOLVED_IN_F32: f64 = 100.0;
 /// Share of the cost at the start that may be rounding, where data tell nothing (residuals of 0).
 const GONE: f64 = 1e-12;
 /// Error of a parameter, in its sizes, from which on the data may not determine it.
-pub(crate) const VAGUE: f64 = 1e3;
+pub(crate) const LARGE_ERROR: f64 = 1e3;
 /// Ratio of a parameter's error to its error with all others held, from which on the others do what it does.
 const INFLATED: f64 = 1e4;
 /// Number of roundings of the data that a parameter's effect has to exceed where χ² is no more than rounding.
@@ -223,7 +223,7 @@ impl Problem<'_> {
             let (error, inflation) = ((variances[*p] * factor).sqrt(), variances[*p].sqrt() * effect);
             effect == 0.0
                 || variances[*p].is_nan()
-                || (error > VAGUE * size && inflation > INFLATED)
+                || (error > LARGE_ERROR * size && inflation > INFLATED)
                 || (is_floor && effect * size <= EFFECT * rounding)
         };
         inside.iter().copied().filter(is_open).collect()

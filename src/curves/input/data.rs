@@ -87,7 +87,8 @@ impl<'a> Curves<'a> {
     }
 
     /// Sets standard deviations (curves, points) or (points); without, all are 1. An infinite one masks its point, as
-    /// in scipy and lmfit.
+    /// in scipy and lmfit. A point may outweigh all others, to force a curve through it; with a sigma below the
+    /// rounding of its y (10⁻¹⁴ of it) the curve is a bad input.
     #[must_use]
     pub fn sigma(self, sigma: impl Into<Values<'a>>) -> Curves<'a> {
         Curves { sigma: Some(sigma.into()), ..self }

@@ -176,7 +176,7 @@ impl Archive {
         finish(&mut entry).map_err(array_fault(&self.path, key))
     }
 
-    /// Reads an array to its end, checking its CRC; texts also for what is no text.
+    /// Reads an array to its end, and checks its CRC and that its texts, if it has such, are text.
     pub(crate) fn check(&mut self, key: &str) -> Result<()> {
         let Some(index) = self.index(key) else {
             return Err(self.missing(key));

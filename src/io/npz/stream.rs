@@ -52,7 +52,7 @@ struct Source {
     /// The file as it was when its arrays were checked.
     opened: Opened,
     /// Bytes of a piece, those of whole elements.
-    most: usize,
+    piece_bytes: usize,
 }
 
 impl Stream {
@@ -68,13 +68,13 @@ impl Stream {
         streams: usize,
     ) -> Stream {
         let item = header.dtype.bytes();
-        let most = (PIECE.min(HELD / (AHEAD + 2) / streams.max(1)) / item).max(1) * item;
+        let piece_bytes = (PIECE.min(HELD / (AHEAD + 2) / streams.max(1)) / item).max(1) * item;
         Stream {
             path: path.to_path_buf(),
             key: key.to_string(),
             header: header.clone(),
             left: header.elements(),
-            source: Source { zip, index, opened, most },
+            source: Source { zip, index, opened, piece_bytes },
             unread: None,
             piece: (Vec::new(), 0),
         }
@@ -83,13 +83,14 @@ impl Stream {
     /// Opens the file, and starts the thread that decompresses the array if it is compressed; fails if the array's
     /// header has changed.
     fn start(&self) -> Result<Unread> {
-        let Source { zip, index, most, .. } = &self.source;
+        let Source { zip, index, piece_bytes, .. } = &self.source;
         let open = || self.source.opened.open_again(&self.path);
         let fault = array_fault(&self.path, &self.key);
         let (unread, header) = match Stored::open(open()?, zip, *index).map_err(&fault)? {
             Some((stored, header)) => (Unread::Stored(stored), header),
             None => {
-                let (pieces, header) = inflate_in_thread(&self.key, open()?, zip, *index, *most).map_err(fault)?;
+                let (pieces, header) =
+                    inflate_in_thread(&self.key, open()?, zip, *index, *piece_bytes).map_err(fault)?;
                 (Unread::Inflated(pieces), header)
             }
         };
@@ -126,13 +127,13 @@ impl Stream {
     ) -> Result<()> {
         let mut wanted = self.bytes_of(elements)?;
         while wanted > 0 {
-            if self.rest_of_piece().is_empty() {
+            if self.untaken().is_empty() {
                 self.piece = (self.next_piece()?, 0);
             }
-            let rest = self.rest_of_piece();
-            let some = rest.get(..wanted).unwrap_or(rest);
-            let length = some.len();
-            decode(&self.header.dtype, some).map_err(|m| Error::format(&self.path, format!("{}: {m}", self.key)))?;
+            let untaken = self.untaken();
+            let bytes = untaken.get(..wanted).unwrap_or(untaken);
+            let length = bytes.len();
+            decode(&self.header.dtype, bytes).map_err(|m| Error::format(&self.path, format!("{}: {m}", self.key)))?;
             self.piece.1 += length;
             wanted -= length;
         }
@@ -150,8 +151,8 @@ impl Stream {
         self.bytes_of(elements)?;
         let mut wanted: &mut [u8] = cast_slice_mut(into);
         while !wanted.is_empty() {
-            let rest = self.rest_of_piece();
-            if rest.is_empty() {
+            let untaken = self.untaken();
+            if untaken.is_empty() {
                 if !self.header.is_transposed()
                     && let Unread::Stored(stored) = self.unread()?
                 {
@@ -162,9 +163,9 @@ impl Stream {
                 self.piece = (self.next_piece()?, 0);
                 continue;
             }
-            let length = rest.len().min(wanted.len());
+            let length = untaken.len().min(wanted.len());
             let (now, later) = wanted.split_at_mut(length);
-            now.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+            now.iter_mut().zip(untaken).for_each(|(to, from)| *to = *from);
             self.piece.1 += length;
             wanted = later;
         }
@@ -180,7 +181,7 @@ impl Stream {
     }
 
     /// Returns the bytes of the current piece that have not been taken.
-    fn rest_of_piece(&self) -> &[u8] {
+    fn untaken(&self) -> &[u8] {
         self.piece.0.get(self.piece.1..).unwrap_or_default()
     }
 
@@ -229,9 +230,9 @@ impl Stream {
 
     /// Returns the next piece of uncompressed bytes, in the file's order; fails if the array ended early.
     fn next_of_file(&mut self) -> Result<Vec<u8>> {
-        let most = self.source.most;
+        let piece_bytes = self.source.piece_bytes;
         let piece = match self.unread()? {
-            Unread::Stored(stored) => stored.next_piece(most),
+            Unread::Stored(stored) => stored.next_piece(piece_bytes),
             Unread::Inflated(pieces) => match pieces.recv() {
                 Ok(Ok(piece)) if !piece.is_empty() => Ok(piece),
                 other => Err(stopped(other)),

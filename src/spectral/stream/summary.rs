@@ -27,7 +27,8 @@ pub struct Summary {
     /// Devices that made the rows, in the order of the rows, each with a number of consecutive rows. They change only
     /// at the ends of batches.
     pub by_rows: Vec<DeviceRows>,
-    /// Messages about failures of devices. Their batches were fitted again.
+    /// Warnings: batches that were fitted again, because a device failed or because their spectra have changed since
+    /// the journal kept their rows.
     pub failures: Vec<String>,
     /// Time of each stage (read, prepare, first guess, fit, finish, posterior, hash, write), summed over all threads,
     /// which overlap.

@@ -49,7 +49,7 @@ pub struct Tally<'a> {
     /// Number of all spectra.
     total: u64,
     finished: Mutex<u64>,
-    /// Messages about failures of devices.
+    /// Warnings: batches that are fitted again, because a device failed or their spectra have changed.
     failures: Mutex<Vec<String>>,
 }
 
@@ -60,8 +60,8 @@ impl<'a> Tally<'a> {
         Tally { control, stop, total, finished: Mutex::new(0), failures: Mutex::default() }
     }
 
-    /// Records the message that a batch has failed on a device and is fitted again.
-    pub fn failed(&self, message: String) {
+    /// Records the warning that a batch is fitted again.
+    pub fn warn(&self, message: String) {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(message);
     }
 

@@ -3,7 +3,7 @@
 use super::Passage;
 use super::bounds::{bounds_of, free};
 use super::parts::Rows;
-use crate::curves::ends::polish::VAGUE;
+use crate::curves::ends::polish::LARGE_ERROR;
 use crate::curves::input::data::rounding;
 use crate::curves::input::sizes::roots;
 use crate::curves::results::sound;
@@ -16,7 +16,6 @@ use crate::solver::small::{SmallBatch, SmallColumns, WAITING};
 const NEAR: f64 = 1e-3;
 /// Largest χ² per point that may be rounding: with more, sigma would be finer than the last three bits of the data.
 const LITTLE: f64 = 1e-3;
-
 /// Ratio of χ² to the rounding of data as large as the largest, below which a parameter may have no effect beyond it.
 const FLOOR: f64 = 256.0;
 
@@ -95,9 +94,9 @@ impl Passage<'_> {
         let p = self.parameters;
         let fits = errors.chunks_mut(p).zip(parameters.chunks(p)).zip(chi2.iter().zip(sizes).zip(factors)).enumerate();
         for (k, ((errors, parameters), ((chi2, size), factor))) in fits {
-            let is_vague = |(error, x): (&f64, &f64)| *error > VAGUE * x.abs() && error.is_finite();
-            let is_little = *chi2 <= self.points as f64 * FLOOR * rounding([*size].into_iter(), f64::EPSILON);
-            if !is_little && !errors.iter().zip(parameters).any(is_vague) {
+            let is_large = |(error, x): (&f64, &f64)| *error > LARGE_ERROR * x.abs() && error.is_finite();
+            let is_rounding = *chi2 <= self.points as f64 * FLOOR * rounding([*size].into_iter(), f64::EPSILON);
+            if !is_rounding && !errors.iter().zip(parameters).any(is_large) {
                 continue;
             }
             let Some(curve) = self.curve(first + k) else { continue };

@@ -132,7 +132,7 @@ impl Ends<'_> {
                 let known = self.stages.time(Stage::Hash, || journal.recall(number, &spectra))?;
                 self.stages.moved(spectra.bytes());
                 if known.is_none() {
-                    self.tally.failed(format!(
+                    self.tally.warn(format!(
                         "{}: its spectra have changed since they were fitted; they are fitted again",
                         spectra.name()
                     ));
