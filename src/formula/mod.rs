@@ -155,7 +155,7 @@ impl Formula {
     /// `a*exp(-t/tau)` of the predictor `x`, `t` is a parameter.
     ///
     /// ```
-    /// let formula = popfit::Formula::parse("a*X + b")?;
+    /// let formula = popfit::Formula::parse("a*x + X")?;
     /// assert_eq!(formula.warnings(), ["`X` is taken as a parameter; did you mean the predictor `x`?"]);
     /// # Ok::<(), popfit::Error>(())
     /// ```
