@@ -4,9 +4,9 @@ use crate::error::{Error, InvalidSetting, Result};
 
 /// Curvatures that a loss has lost in the covariance, as scipy's `scale_for_robust_loss_function` raises them: f64's ε.
 const LEAST_CURVATURE: f64 = f64::EPSILON;
-/// A count below this share of its mean weighs in the normal matrix as if it were so large: 0 would leave its gradient
 /// Expected count below which a bin holds a fit rather than tells its curvature.
 const TOUCHING: f64 = 1e-2;
+/// A count below this share of its mean weighs in the normal matrix as if it were so large: 0 would leave its gradient
 /// alone, and ask for a step far beyond m = 0.
 const LEAST_COUNT: f64 = 0.1;
 
@@ -47,6 +47,8 @@ pub struct Share {
     /// Factor that takes the place of the slope in the covariance: with Poisson the expected curvature, Σ ∂m ∂mᵀ / m
     /// (where m is near 0, that of the data), with robust losses their own.
     pub expected_slope: f64,
+    /// ψ′, the curvature of half the cost by the residual in units of sigma, of a robust loss; 1 of others.
+    pub curvature: f64,
 }
 
 impl Estimator {
@@ -123,6 +125,11 @@ impl Estimator {
         !self.takes_counts()
     }
 
+    /// Returns whether a count is expected to be so near 0 that only the end of the likelihood holds the model there.
+    pub(crate) fn touches_zero(self, mean: f64) -> bool {
+        self.takes_counts() && mean < TOUCHING
+    }
+
     /// Returns whether the data must be counts, as Poisson's likelihood asks.
     pub(crate) const fn takes_counts(self) -> bool {
         matches!(self, Estimator::Poisson)
@@ -159,10 +166,12 @@ impl Estimator {
     pub fn share(self, data: f64, weight: f64, model: f64) -> Share {
         let f = data - weight * model;
         match self {
-            Estimator::LeastSquares => Share { cost: f * f, residual: f, slope: weight, expected_slope: weight },
+            Estimator::LeastSquares => {
+                Share { cost: f * f, residual: f, slope: weight, expected_slope: weight, curvature: 1.0 }
+            }
             Estimator::Poisson => poisson(data, weight, weight * model),
             // a gradient of the cost as it is: −2 Jᵀr is its derivative
-            Estimator::Cost => Share { cost: model, residual: -0.5, slope: 1.0, expected_slope: 1.0 },
+            Estimator::Cost => Share { cost: model, residual: -0.5, slope: 1.0, expected_slope: 1.0, curvature: 1.0 },
             Estimator::Huber(c) => robust(f, weight, c, huber),
             Estimator::SoftL1(c) => robust(f, weight, c, soft_l1),
             Estimator::Cauchy(c) => robust(f, weight, c, cauchy),
@@ -180,21 +189,22 @@ fn robust(f: f64, weight: f64, c: f64, loss: impl Fn(f64) -> [f64; 3]) -> Share 
     // negative, would leave outliers their gradient and take their weight
     let root = first.sqrt();
     let expected_slope = curvature.max(LEAST_CURVATURE).sqrt() * weight;
-    Share { cost: c * c * rho, residual: root * f, slope: root * weight, expected_slope }
+    Share { cost: c * c * rho, residual: root * f, slope: root * weight, expected_slope, curvature }
 }
 
 /// Returns the cost, residual and slope that make Poisson's likelihood look like least squares: g = (y/m − 1) ∂m, A =
 /// y/m² ∂m ∂mᵀ.
 fn poisson(count: f64, weight: f64, mean: f64) -> Share {
     if mean.is_nan() || mean <= 0.0 {
-        return Share { cost: f64::INFINITY, residual: 0.0, slope: 0.0, expected_slope: 0.0 };
+        return Share { cost: f64::INFINITY, residual: 0.0, slope: 0.0, expected_slope: 0.0, curvature: 1.0 };
     }
     // Where the model all but touches 0, the expected curvature 1/m says that an empty bin determines the model to √m.
     // It does not: its cost 2 m is straight, and only m > 0 holds the fit. There the curvature is that of the data.
     let expected = if mean < TOUCHING { count.sqrt() / mean } else { mean.sqrt().recip() };
     let root = count.max(LEAST_COUNT * mean).sqrt();
     let cost = if count > 0.0 { 2.0 * count * excess((mean - count) / count, mean / count) } else { 2.0 * mean };
-    Share { cost, residual: (count - mean) / root, slope: root / mean * weight, expected_slope: weight * expected }
+    let (residual, slope) = ((count - mean) / root, root / mean * weight);
+    Share { cost, residual, slope, expected_slope: weight * expected, curvature: 1.0 }
 }
 
 /// Returns t − ln(1 + t), given 1 + t, too: near 0 by ln(1 + t) = 2 atanh s, s = t / (2 + t), so that nothing cancels.

@@ -4,6 +4,7 @@
 mod cost;
 mod estimator;
 mod residuals;
+mod scatter;
 mod sums;
 
 pub use crate::math::triangle::{packed_index, packed_length, solve_lower, solve_upper};
@@ -11,6 +12,7 @@ pub use crate::math::values::Values;
 pub use cost::{Cost, KernelCost, Work};
 pub use estimator::{Estimator, Share};
 pub(crate) use residuals::NormalMeans;
+pub(crate) use scatter::ResidualScatter;
 pub use sums::{LossSums, Sums};
 
 /// Names a buffer of a [`Recording`](crate::recording::Recording).

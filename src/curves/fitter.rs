@@ -4,7 +4,6 @@ use crate::control::Control;
 use crate::curve_model::{CurveModel, DerivativeCheck};
 use crate::curves::input::data::{Bounds, Curves, Prior};
 use crate::curves::results::columns::CurveColumns;
-use crate::curves::routes::run;
 use crate::curves::watch::Watch;
 use crate::curves::{CurveFit, Interval};
 use crate::device::Device;
@@ -47,6 +46,7 @@ pub struct CurveFitter {
     pub(crate) ties: Vec<Named<String>>,
     pub(crate) estimator: Estimator,
     pub(crate) absolute_sigma: bool,
+    pub(crate) sandwich_errors: bool,
     pub(crate) polish: bool,
     pub(crate) covariance: bool,
     pub(crate) max_memory: Option<u64>,
@@ -60,16 +60,15 @@ fn set<T>(values: &mut Vec<Named<T>>, parameter: &str, value: T) {
 }
 
 impl CurveFitter {
-    /// Tolerances of rows in f64, at most 500 rounds, and limits on steps (all of the 54 NIST StRD fits instead of 50).
-    pub const LEVENBERG_MARQUARDT: LevenbergMarquardt = run::LEVENBERG_MARQUARDT;
+    /// The defaults of curves: tolerances of rows in f64, and limits on steps (all of the 54 NIST StRD fits instead of
+    /// 50). `LevenbergMarquardt::default()` means the same to a fitter of curves.
+    pub const LEVENBERG_MARQUARDT: LevenbergMarquardt = LevenbergMarquardt::OF_CURVES;
 
-    /// A simplex that goes on until rounding stops it, spread again up to 20 times: 51 of the 54 NIST StRD fits (44 to
-    /// 51 with other sizes).
-    pub const NELDER_MEAD: NelderMead =
-        NelderMead { max_rounds: 20_000, fatol: 0.0, size: 0.5, max_restarts: 20, linearise: true };
+    /// The defaults of curves: a simplex that goes on until rounding stops it, spread again up to 20 times (51 of the 54
+    /// NIST StRD fits, 44 to 51 with other sizes). `NelderMead::default()` means the same to a fitter of curves.
+    pub const NELDER_MEAD: NelderMead = NelderMead::OF_CURVES;
 
-    /// Makes a fitter of a [`Formula`](crate::Formula) or another [`CurveModel`], with
-    /// [`LEVENBERG_MARQUARDT`](Self::LEVENBERG_MARQUARDT). The model may have up to 32 parameters, and must run on the
+    /// Makes a fitter of a [`Formula`](crate::Formula) or another [`CurveModel`], with Levenberg–Marquardt. The model may have up to 32 parameters, and must run on the
     /// device. With [`Device::auto`] every model that can run on the CPU does so: for curves it is faster than a GPU.
     pub fn new(model: impl Into<CurveModel>, device: Device) -> CurveFitter {
         CurveFitter {
@@ -82,6 +81,7 @@ impl CurveFitter {
             ties: Vec::new(),
             estimator: Estimator::LeastSquares,
             absolute_sigma: false,
+            sandwich_errors: true,
             polish: true,
             covariance: false,
             max_memory: None,
@@ -142,6 +142,15 @@ impl CurveFitter {
     #[must_use]
     pub fn absolute_sigma(self, absolute_sigma: bool) -> CurveFitter {
         CurveFitter { absolute_sigma, ..self }
+    }
+
+    /// Sets whether errors under a robust loss are those of the sandwich formula (by default they are): they follow from
+    /// the scatter of the residuals, whether sigma is absolute or not, and hold where some points are outliers (Huber
+    /// 1981; section 13 of the book's equations). Otherwise they are scipy's, of (JᵀJ)⁻¹ with the loss's own curvature,
+    /// which are too large by a factor of two or more beside a few outliers. Models in WGSL alone have scipy's.
+    #[must_use]
+    pub fn sandwich_errors(self, sandwich_errors: bool) -> CurveFitter {
+        CurveFitter { sandwich_errors, ..self }
     }
 
     /// Sets whether results of Levenberg–Marquardt are refined by Gauss–Newton steps in f64 on the host (by default

@@ -28,6 +28,7 @@ const SETTINGS: LevenbergMarquardt = LevenbergMarquardt {
     max_rejections: 16,
     diagonal_floor: 1e-4,
     largest_step: 3.0,
+    ..LevenbergMarquardt::OF_SPECTRA
 };
 /// Parameters.
 const COUNT: usize = 3;

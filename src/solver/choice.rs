@@ -34,15 +34,28 @@ impl Solver {
 
     /// Sets the largest number of rounds of a fit, the same for each part of a combined solver.
     #[must_use]
-    pub fn with_max_rounds(mut self, max_rounds: u32) -> Solver {
-        match &mut self {
-            Solver::LevenbergMarquardt(lm) => lm.max_rounds = max_rounds,
-            Solver::NelderMead(simplex) => simplex.max_rounds = max_rounds,
+    pub fn with_max_rounds(self, max_rounds: u32) -> Solver {
+        match self {
+            Solver::LevenbergMarquardt(lm) => lm.max_rounds(max_rounds).into(),
+            Solver::NelderMead(simplex) => simplex.max_rounds(max_rounds).into(),
             Solver::LevenbergMarquardtThenNelderMead(lm, simplex) => {
-                (lm.max_rounds, simplex.max_rounds) = (max_rounds, max_rounds);
+                let (lm, simplex) = (lm.max_rounds(max_rounds), simplex.max_rounds(max_rounds));
+                Solver::LevenbergMarquardtThenNelderMead(lm, simplex)
             }
         }
-        self
+    }
+
+    /// Returns the solver with the defaults of spectra in place of what is not set.
+    pub(crate) fn for_spectra(self) -> Solver {
+        let of_lm = |lm: LevenbergMarquardt| lm.or(LevenbergMarquardt::OF_SPECTRA);
+        let of_simplex = |simplex: NelderMead| simplex.or(NelderMead::OF_SPECTRA);
+        match self {
+            Solver::LevenbergMarquardt(lm) => of_lm(lm).into(),
+            Solver::NelderMead(simplex) => of_simplex(simplex).into(),
+            Solver::LevenbergMarquardtThenNelderMead(lm, simplex) => {
+                Solver::LevenbergMarquardtThenNelderMead(of_lm(lm), of_simplex(simplex))
+            }
+        }
     }
 
     /// Lists the settings that make no sense, with what is wrong with each; empty if all are valid.

@@ -6,65 +6,111 @@ use serde::{Deserialize, Serialize};
 
 use super::simplex::LANES;
 use crate::error::{Error, InvalidSetting, Result};
-use crate::setters::setters;
 
 /// Most starts a spectrum can have.
 pub const MOST_STARTS: usize = 64;
 
-/// Population Levenberg–Marquardt (Marquardt 1963 scaling, damping of Nielsen 1999; near the end the curvature that
-/// residuals add, a structured secant after Dennis, Gay & Welsch 1981, but for small fits of written-out models).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct LevenbergMarquardt {
-    /// Linearisations a member may use.
-    pub max_rounds: u32,
-    /// Converged when the predicted reduction of the cost is at most `ftol` × cost. For spectra a cost above 10⁴ counts
-    /// as 10⁴.
-    pub ftol: f64,
-    /// Converged when the scaled step is at most `xtol` × the scaled parameters that it moves.
-    pub xtol: f64,
-    /// Converged when the cosine between the residual and every column of the Jacobian is at most `gtol`.
-    pub gtol: f64,
-    /// μ₀, relative to the diagonal of the normal matrix.
-    pub initial_damping: f64,
-    /// Rejected steps in a row before a member has stalled.
-    pub max_rejections: u32,
-    /// The damping's diagonal is at least this share of its largest element: without (0), a parameter on which the
-    /// model hardly depends where it is moves undamped, however far. Depends on how the parameters are scaled, unlike
-    /// the rest: when all else has arrived, it is let go.
-    pub diagonal_floor: f64,
-    /// A step is shortened until no parameter moves by more than this times its magnitude (at least a tenth of its
-    /// unit). Convergence is that of the step before.
-    pub largest_step: f64,
+/// Writes the struct of a solver's settings, their setters, and [`or`](Self::or), which replaces those that no setter
+/// has set.
+macro_rules! solver_settings {
+    ($(#[$about:meta])* $type:ident, $given:ident { $($(#[$doc:meta])* $name:ident: $kind:ty = $default:expr;)+ }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+        pub struct $type {
+            $(pub(crate) $name: $kind,)+
+            pub(crate) given: $given,
+        }
+
+        /// The settings that setters have set.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub(crate) struct $given {
+            $($name: bool,)+
+        }
+
+        impl $type {
+            /// The defaults of spectra.
+            pub(crate) const OF_SPECTRA: $type = $type { $($name: $default,)+ given: $given { $($name: false,)+ } };
+
+            $(
+                $(#[$doc])*
+                #[must_use]
+                pub fn $name(mut self, $name: $kind) -> $type {
+                    (self.$name, self.given.$name) = ($name, true);
+                    self
+                }
+            )+
+
+            /// Returns these settings with those of `defaults` in place of all that no setter has set.
+            pub(crate) fn or(mut self, defaults: $type) -> $type {
+                $(
+                    if !self.given.$name {
+                        self.$name = defaults.$name;
+                    }
+                )+
+                self
+            }
+        }
+
+        impl Default for $type {
+            fn default() -> $type {
+                $type::OF_SPECTRA
+            }
+        }
+    };
 }
 
-impl Default for LevenbergMarquardt {
-    fn default() -> Self {
-        LevenbergMarquardt {
-            max_rounds: 60,
-            ftol: 1e-9,
-            xtol: 1e-9,
-            gtol: 1e-9,
-            initial_damping: 1e-3,
-            max_rejections: 16,
-            diagonal_floor: 0.0,
-            largest_step: 1e30,
-        }
+solver_settings! {
+    /// Population Levenberg–Marquardt (Marquardt 1963 scaling, damping of Nielsen 1999; near the end the curvature that
+    /// residuals add, a structured secant after Dennis, Gay & Welsch 1981, but for small fits of written-out models).
+    ///
+    /// What is not set is the fitter's: [`SpectralFitter`](crate::SpectralFitter) and
+    /// [`CurveFitter`](crate::CurveFitter) have defaults of their own, which the setters name in this order.
+    LevenbergMarquardt, GivenOfLevenbergMarquardt {
+        /// Sets the maximum number of linearisations of a member (default 60), or of all attempts at a curve's fit
+        /// together (default 10,000, of which an attempt has a twentieth or 500).
+        max_rounds: u32 = 60;
+        /// Sets the share of its cost that the predicted reduction of a converged fit may be (defaults 1e-9 and 1e-14).
+        /// For spectra a cost above 10⁴ counts as 10⁴. [`fit_columns`](crate::CurveFitter::fit_columns) has another
+        /// criterion unless this is set.
+        ftol: f64 = 1e-9;
+        /// Sets the ratio of the scaled step to the scaled parameters that it moves at which a fit has converged
+        /// (defaults 1e-9 and 1e-12).
+        xtol: f64 = 1e-9;
+        /// Sets the largest cosine between the residual and a column of the Jacobian of a converged fit (defaults 1e-9
+        /// and 1e-12).
+        gtol: f64 = 1e-9;
+        /// Sets μ₀, relative to the diagonal of the normal matrix (default 1e-3).
+        initial_damping: f64 = 1e-3;
+        /// Sets the number of rejected steps in a row after which a member has stalled (defaults 16 and 30).
+        max_rejections: u32 = 16;
+        /// Sets the share of its largest element that the damping's diagonal is at least (defaults 0 and 0.3): without,
+        /// a parameter on which the model hardly depends where it is moves undamped, however far. Depends on how the
+        /// parameters are scaled, unlike the rest: when all else has arrived, it is let go.
+        diagonal_floor: f64 = 0.0;
+        /// Sets the largest ratio of a parameter's step to its magnitude, which counts as at least a tenth of its unit
+        /// (defaults 1e30 and 0.7): longer steps are shortened. Convergence is that of the step before.
+        largest_step: f64 = 1e30;
     }
 }
 
-setters!(LevenbergMarquardt {
-    max_rounds: u32;
-    ftol: f64;
-    xtol: f64;
-    gtol: f64;
-    initial_damping: f64;
-    max_rejections: u32;
-    diagonal_floor: f64;
-    largest_step: f64;
-});
-
 impl LevenbergMarquardt {
+    /// The defaults of curves.
+    pub(crate) const OF_CURVES: LevenbergMarquardt = LevenbergMarquardt {
+        max_rounds: 10_000,
+        ftol: 1e-14,
+        xtol: 1e-12,
+        gtol: 1e-12,
+        max_rejections: 30,
+        diagonal_floor: 0.3,
+        largest_step: 0.7,
+        ..LevenbergMarquardt::OF_SPECTRA
+    };
+
+    /// Returns `ftol` if a setter has set it.
+    pub(crate) fn given_ftol(&self) -> Option<f64> {
+        self.given.ftol.then_some(self.ftol)
+    }
+
     /// Fails for settings that make no sense: tolerances must be finite and not negative, the damping positive, and
     /// there must be a round.
     pub fn validate(&self) -> Result<()> {
@@ -96,43 +142,38 @@ impl fmt::Display for LevenbergMarquardt {
     }
 }
 
-/// Population Nelder–Mead (Nelder & Mead 1965; adaptive coefficients, Gao & Han 2012) on the objective itself. Unless
-/// [`linearise`](Self::linearise) is false, one linearisation at the start shapes the first simplex, and a quadratic
-/// surface refines its end; the linearisation counts as one evaluation and one per free parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct NelderMead {
-    /// Iterations that each search of a simplex may use.
-    pub max_rounds: u32,
-    /// Converged when the surface around the best vertex has its minimum at most this lower, or by what rounding hides.
-    /// In units of the lowest χ²/dof where a [`CurveFitter`](crate::CurveFitter) does not know the noise.
-    pub fatol: f64,
-    /// Edge of a simplex that no linearisation shapes, and half of the longest that one may have, in the solver's
-    /// units: standard deviations of a label in the training set, 10 km/s.
-    pub size: f64,
-    /// A simplex that no linearisation shaped is spread again around its best vertex, ever smaller, until two in a row
-    /// gain no more than `fatol`; at most so often.
-    pub max_restarts: u32,
-    /// Whether the search may linearise the model at the start. Without, it compares objectives alone, as it does for
-    /// models that have no derivatives (scalar costs), and takes several times as many evaluations.
-    pub linearise: bool,
-}
-
-impl Default for NelderMead {
-    fn default() -> Self {
-        NelderMead { max_rounds: 1500, fatol: 1e-3, size: 0.5, max_restarts: 6, linearise: true }
+solver_settings! {
+    /// Population Nelder–Mead (Nelder & Mead 1965; adaptive coefficients, Gao & Han 2012) on the objective itself.
+    /// Unless [`linearise`](Self::linearise) is false, one linearisation at the start shapes the first simplex, and a
+    /// quadratic surface refines its end; the linearisation counts as one evaluation and one per free parameter.
+    ///
+    /// What is not set is the fitter's: [`SpectralFitter`](crate::SpectralFitter) and
+    /// [`CurveFitter`](crate::CurveFitter) have defaults of their own, which the setters name in this order.
+    NelderMead, GivenOfNelderMead {
+        /// Sets the maximum number of iterations of each search of a simplex (defaults 1500 and 20,000).
+        max_rounds: u32 = 1500;
+        /// Sets by how much lower the surface around the best vertex may have its minimum at convergence, or by what
+        /// rounding hides (defaults 1e-3 and 0). In units of the lowest χ²/dof where a
+        /// [`CurveFitter`](crate::CurveFitter) does not know the noise.
+        fatol: f64 = 1e-3;
+        /// Sets the edge of a simplex that no linearisation shapes, and half of the longest that one may have, in the
+        /// solver's units (default 0.5): standard deviations of a label in the training set, 10 km/s.
+        size: f64 = 0.5;
+        /// Sets how often, at most, a simplex that no linearisation shaped is spread again around its best vertex, ever
+        /// smaller, until two in a row gain no more than `fatol` (defaults 6 and 20).
+        max_restarts: u32 = 6;
+        /// Sets whether the search may linearise the model at the start (by default it may). Without, it compares
+        /// objectives alone, as it does for models that have no derivatives (scalar costs), and takes several times as
+        /// many evaluations.
+        linearise: bool = true;
     }
 }
 
-setters!(NelderMead {
-    max_rounds: u32;
-    fatol: f64;
-    size: f64;
-    max_restarts: u32;
-    linearise: bool;
-});
-
 impl NelderMead {
+    /// The defaults of curves.
+    pub(crate) const OF_CURVES: NelderMead =
+        NelderMead { max_rounds: 20_000, fatol: 0.0, max_restarts: 20, ..NelderMead::OF_SPECTRA };
+
     /// Fails for settings that make no sense: the tolerance must be finite and not negative, the size positive, and
     /// there must be a round.
     pub fn validate(&self) -> Result<()> {
@@ -186,7 +227,7 @@ impl NelderMead {
 impl fmt::Display for NelderMead {
     /// `key = value`, line by line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NelderMead { max_rounds, fatol, size, max_restarts, linearise } = self;
+        let NelderMead { max_rounds, fatol, size, max_restarts, linearise, .. } = self;
         writeln!(f, "simplex_max_rounds = {max_rounds}\nfatol = {fatol:e}\nsize = {size}")?;
         write!(f, "max_restarts = {max_restarts}\nlinearise = {linearise}")
     }

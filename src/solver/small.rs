@@ -118,12 +118,17 @@ pub struct SmallProblem {
     pub wgsl: String,
     /// True if the derivative by the last parameter is 1 everywhere.
     pub ends_in_ones: bool,
+    /// Settings of the fits, with the maximum number of rounds in one precision.
     pub settings: LevenbergMarquardt,
+    /// Maximum number of rounds in all precisions together.
+    pub budget: u32,
     /// Tolerance relative to the cost: a fit ends when its next step would gain at most `tolerance` × its cost.
     pub tolerance: f64,
     /// Cost that a higher one counts as in that product, for errors that are absolute; infinite without.
     pub largest_cost: f64,
     pub estimator: Estimator,
+    /// True if variances are those of the sandwich formula: with the scatter of the residuals, and NaN beside priors.
+    pub is_sandwich: bool,
     pub priors: Vec<GaussianPrior>,
     pub rounding: Rounding,
 }

@@ -104,7 +104,7 @@ impl SpectralFitter {
     /// Replaces the solver and its settings.
     #[must_use]
     pub fn solver(mut self, solver: impl Into<Solver>) -> SpectralFitter {
-        self.solver = solver.into();
+        self.solver = solver.into().for_spectra();
         self
     }
 

@@ -1,10 +1,10 @@
 //! Successes are minima: the least-squares problems of MINPACK's own test, from starts that are up to 100 times off,
 //! and points that are stationary and no minimum.
 
-use popfit::{Closure, CurveFitter, Curves, Device, Formula};
+use popfit::{Closure, CurveFitter, Curves, Device, Flags, Formula};
 use popfit_testing::curves::twenty;
 use popfit_testing::fits::devices;
-use popfit_testing::minpack::problems;
+use popfit_testing::minpack::{Problem, problems};
 use popfit_testing::random::Random;
 
 /// No success is anything but a minimum, with and without polish, and polish turns no success into a failure. Meyer's
@@ -26,6 +26,45 @@ fn successes_are_minima() {
         }
     }
     assert!(all == 52 && successes >= 51, "{successes} of {all}");
+}
+
+/// No success ends on a slope: where a parameter is determined, the residual and its column of the Jacobian are at
+/// right angles. The starts are harder than MINPACK's.
+#[test]
+fn no_success_ends_on_a_slope() {
+    let (mut judged, mut all) = (0, 0);
+    for problem in problems() {
+        for factor in [1.0, 10.0, 100.0, 0.1, -1.0, -10.0] {
+            let fit = problem.fit(factor, true).unwrap();
+            all += 1;
+            if !fit.status.is_success() || fit.chi2 < 1e-12 || fit.flags.contains(Flags::UNDETERMINED) {
+                continue;
+            }
+            judged += 1;
+            for p in 0..fit.parameters.len() {
+                let cosine = cosine(&problem, &fit.parameters, p);
+                assert!(cosine < 2e-4, "{} x {factor}, parameter {p}: {cosine:e}, {fit:?}", problem.name);
+            }
+        }
+    }
+    assert!(judged > 60, "{judged} of {all}");
+}
+
+/// Returns the |cosine| between the residual and its derivative by parameter `p`, from central differences.
+fn cosine(problem: &Problem, parameters: &[f64], p: usize) -> f64 {
+    let residuals = |change: f64| {
+        let mut moved = parameters.to_vec();
+        moved[p] += change;
+        let mut rows = vec![0.0; problem.rows];
+        (problem.residuals)(&moved, &mut rows);
+        rows
+    };
+    let step = 1e-6 * parameters[p].abs().max(1e-3);
+    let slopes: Vec<f64> = residuals(step).iter().zip(residuals(-step)).map(|(up, down)| up - down).collect();
+    let rows = residuals(0.0);
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let lengths = (dot(&slopes, &slopes) * dot(&rows, &rows)).sqrt();
+    if lengths > 0.0 { dot(&slopes, &rows).abs() / lengths } else { 0.0 }
 }
 
 /// A saddle in parameters without effect is no success.

@@ -222,7 +222,7 @@ fn default_simplices_know_the_noise_from_the_data() {
     let (text, truth) = ("a*exp(-(x-m)^2/(2*s^2)) + c", [5.0, 1.6, 1.3, 2.0]);
     let case = case(text, &truth);
     let best = case.fit(&truth);
-    for solver in [NelderMead::default(), NelderMead::default().max_rounds(5000)] {
+    for solver in [NelderMead::default().fatol(1e-3), NelderMead::default().fatol(1e-3).max_rounds(5000)] {
         for scale in [1.0, 1e-6, 1e6] {
             let start = [4.0 * scale, 1.2, 1.0, 1.5 * scale];
             let fit = simplex().solver(solver).fit(&case.curves(scale, &start)).unwrap().remove(0);

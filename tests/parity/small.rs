@@ -117,6 +117,8 @@ fn fit_parts(
         wgsl: Formula::parse("a*exp(-k*x) + c").unwrap().wgsl(true).to_owned(),
         ends_in_ones: false,
         settings: LevenbergMarquardt::default().diagonal_floor(0.3).largest_step(10.0),
+        budget: 1000,
+        is_sandwich: false,
         tolerance: 1e-9,
         largest_cost: f64::INFINITY,
         estimator: Estimator::LeastSquares,

@@ -101,6 +101,8 @@ fn small_fits(recording: &Recording) -> Result<Option<KernelSource>, Failure> {
         wgsl,
         ends_in_ones: true,
         settings: LevenbergMarquardt::default(),
+        budget: 1000,
+        is_sandwich: false,
         tolerance: 1e-6,
         largest_cost: f64::INFINITY,
         estimator: Estimator::LeastSquares,

@@ -5,6 +5,7 @@ use pulp::{Simd, WithSimd};
 use super::gram::Gram;
 use super::share::Shares;
 use super::solve::Factors;
+use crate::buffers::ResidualScatter;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes};
 use crate::math::triangle::{packed_index, packed_length};
@@ -95,6 +96,7 @@ pub struct Block<R> {
     /// 0 where what steps to come promise is as small as asked.
     pub slow: Lanes<R>,
     pub rounds: Lanes<R>,
+    pub most_rounds: Lanes<R>,
     pub rejections: Lanes<R>,
     pub status: Lanes<R>,
     pub factors: Factors<R>,
@@ -142,6 +144,7 @@ impl<R: Real> Block<R> {
             trusted: zero,
             slow: zero,
             rounds: zero,
+            most_rounds: zero,
             rejections: zero,
             status: zero,
             factors: Factors::new(parameters),
@@ -188,13 +191,19 @@ impl<R: Real> Block<R> {
                 add_up(LaneSum { parameters, registers, y, sums });
                 self.add_priors(&problem.priors, false);
             }
-            None => self.sum(problem, model, false),
+            None => self.sum(problem, model, false, None),
         }
     }
 
     /// Computes the sums (cost, gradient, normal matrix) at trial points or, if `expected`, for the covariance at
-    /// accepted ones.
-    fn sum(&mut self, problem: &SmallProblem, model: &Model<'_, R>, expected: bool) {
+    /// accepted ones, with the scatter of the residuals for that of the sandwich formula.
+    fn sum(
+        &mut self,
+        problem: &SmallProblem,
+        model: &Model<'_, R>,
+        expected: bool,
+        mut scatter: Option<&mut [ResidualScatter; LANES]>,
+    ) {
         let mut cost = Lanes::splat(R::ZERO);
         let some = self.points.div_ceil(self.points.div_ceil(POINTS));
         for first in (0..self.points).step_by(some) {
@@ -216,7 +225,8 @@ impl<R: Real> Block<R> {
                 stride,
             });
             let (y, weight) = (&self.y[points.clone()], self.weight.get(points.clone()).unwrap_or(&[]));
-            Shares { estimator: problem.estimator, expected, y, weight, rows, cost: &mut cost }.run();
+            let scatter = scatter.as_deref_mut();
+            Shares { estimator: problem.estimator, expected, scatter, y, weight, rows, cost: &mut cost }.run();
             let ones = problem.ends_in_ones && self.weight.is_empty() && problem.estimator.is_least_squares();
             Gram { rows, stride, sums: &mut self.trial_sums, fresh: first == 0, ones }.run();
         }
@@ -243,14 +253,29 @@ impl<R: Real> Block<R> {
     /// Writes the variances of parameters inside their bounds, the diagonal of the inverse normal matrix, into `delta`.
     pub fn variances(&mut self, problem: &SmallProblem, model: &Model<'_, R>) {
         let expected = !problem.estimator.is_least_squares();
+        let mut scatter = problem.is_sandwich.then(|| [ResidualScatter::default(); LANES]);
         if expected {
             // nobody reads a trial's sums any more
-            self.sum(problem, model, true);
+            self.sum(problem, model, true, scatter.as_mut());
             std::mem::swap(&mut self.sums, &mut self.trial_sums);
         }
         pulp::Arch::new().dispatch(Part { block: self, action: Action::Invert });
         if expected {
             std::mem::swap(&mut self.sums, &mut self.trial_sums);
+        }
+        if let Some(scatter) = scatter {
+            self.scale_variances(&scatter, problem.priors.is_empty());
+        }
+    }
+
+    /// Multiplies the variances in `delta` by the factor of the sandwich formula; NaN beside priors, which it does not
+    /// multiply.
+    fn scale_variances(&mut self, scatter: &[ResidualScatter; LANES], is_without_priors: bool) {
+        for (l, scatter) in scatter.iter().enumerate() {
+            let free = self.free.iter().filter(|free| free.0[l] > R::ZERO).count();
+            let factor = scatter.factors(free).map_or(1.0, |(a, b)| b / (a * a));
+            let factor = R::of(if is_without_priors { factor } else { f64::NAN });
+            self.delta.iter_mut().for_each(|variance| variance.0[l] = variance.0[l] * factor);
         }
     }
 

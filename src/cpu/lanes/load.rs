@@ -110,6 +110,8 @@ impl<R: Real> Block<R> {
             self.floor.0[l] = R::of(if continued { 0.0 } else { settings.diagonal_floor });
             self.promise.0[l] = R::of(promise);
             (self.rounds.0[l], self.rejections.0[l]) = (R::ZERO, R::ZERO);
+            let left = source.problem.budget.saturating_sub(columns.rounds[k].into());
+            self.most_rounds.0[l] = R::of(settings.max_rounds.min(left).into());
             self.status.0[l] = R::of(RUNNING);
         }
     }

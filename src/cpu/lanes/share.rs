@@ -3,6 +3,7 @@
 
 use pulp::{Simd, WithSimd};
 
+use crate::buffers::ResidualScatter;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, pick};
 use crate::solver::Estimator;
@@ -12,6 +13,9 @@ pub struct Shares<'a, R> {
     pub estimator: Estimator,
     /// True if derivatives are those of the covariance.
     pub expected: bool,
+    /// Scatter of each lane's residuals, added to where the covariance is that of the sandwich formula: derivatives are
+    /// then those of least squares.
+    pub scatter: Option<&'a mut [ResidualScatter; LANES]>,
     /// (points)
     pub y: &'a [Lanes<R>],
     /// (points), or empty where all are 1.
@@ -45,7 +49,7 @@ impl<R: Real> Shares<'_, R> {
 
     /// Replaces model values by the estimator's residuals, scales derivatives by its slopes, and adds up the cost.
     #[inline(always)]
-    fn others(self) {
+    fn others(mut self) {
         let stride = self.rows.len() / self.y.len();
         for (j, (rows, y)) in self.rows.chunks_exact_mut(stride).zip(self.y).enumerate() {
             let Some((value, tangents)) = rows.split_first_mut() else { continue };
@@ -58,6 +62,10 @@ impl<R: Real> Shares<'_, R> {
                     let share = self.estimator.share(weight * y.0[l].to_f64(), weight, model);
                     value.0[l] = R::of(share.residual);
                     slopes.0[l] = R::of(if self.expected { share.expected_slope } else { share.slope });
+                    if let Some(scatter) = &mut self.scatter {
+                        scatter[l].add(&share, weight);
+                        slopes.0[l] = R::of(weight);
+                    }
                     self.cost.0[l] += R::of(share.cost);
                 }
             }

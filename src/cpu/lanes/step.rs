@@ -98,7 +98,7 @@ impl<R: Real> Block<R> {
         let Promises { gain, loss, length, size } = self.promises(simd);
         self.shorten(problem.settings.largest_step);
         let limits = Limits::new(problem, self.ends, Self::rounding());
-        let (running, most_rounds) = (R::of(RUNNING), R::of(problem.settings.max_rounds.into()));
+        let running = R::of(RUNNING);
         let most_rejections = R::of(problem.settings.max_rejections.into());
         let trusts = problem.estimator.trusts_last_step();
         let cost = &self.sums[0].0;
@@ -125,7 +125,7 @@ impl<R: Real> Block<R> {
             // the status, the last reason first
             let small_reduction = outlook.is_undamped & near.small_reduction;
             let small_step = outlook.is_undamped & near.small_step;
-            let mut status = pick(rounds >= most_rounds, code(Status::MaxRounds), running);
+            let mut status = pick(rounds >= self.most_rounds.0[l], code(Status::MaxRounds), running);
             status = pick(rejections > most_rejections, code(Status::Stalled), status);
             status = converged(small_reduction, small_step, status, code);
             let (is_singular, is_flat) = (self.factors.positive.0[l] == R::ZERO, flat.0[l] > R::ZERO);

@@ -23,6 +23,7 @@ const SETTINGS: LevenbergMarquardt = LevenbergMarquardt {
     max_rejections: 16,
     diagonal_floor: 1e-4,
     largest_step: 3.0,
+    ..LevenbergMarquardt::OF_SPECTRA
 };
 
 /// Largest difference of two trial points, as a share of a parameter and of 1: rounding, which bent valleys enlarge.
@@ -165,6 +166,8 @@ fn small(parameters: usize) -> SmallProblem {
         wgsl: String::new(),
         ends_in_ones: false,
         settings: SETTINGS,
+        budget: 1000,
+        is_sandwich: false,
         tolerance: SETTINGS.ftol,
         largest_cost: f64::INFINITY,
         estimator: Estimator::LeastSquares,

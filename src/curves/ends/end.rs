@@ -15,6 +15,11 @@ pub(crate) const NOT_MOVED: &str =
     "no step from the start lowered the cost: do the derivatives fit the model (check_jacobian)?";
 /// Message of a fit from which descents have not arrived at a minimum.
 const DESCENDING: &str = "the cost still falls after Gauss-Newton steps from where the fit ended: start elsewhere";
+/// Message of a fit that ended where the cost still has a slope.
+const SLOPE: &str = "the cost has a slope where the fit ended, though no step lowers it: start elsewhere";
+/// Largest cosine between the residual and a column of the Jacobian at a minimum, and where rows are in f32.
+const STEEPEST: f64 = 1e-4;
+const STEEPEST_IN_F32: f64 = 0.01;
 /// Message of a simplex that ended above a minimum.
 const ABOVE: &str = "the simplex ended where a Gauss-Newton step lowers the cost: start elsewhere, or let polish go on";
 
@@ -53,6 +58,9 @@ impl CurveRun {
         if !matches!(fit.status, Status::Stalled | Status::MaxRounds | Status::Singular) {
             return Vec::new();
         }
+        if fit.status == Status::MaxRounds && problem.left.get() == 0 {
+            return Vec::new();
+        }
         let is_start = fit.status == Status::Stalled && fit.parameters == problem.curve.start;
         if is_start && self.model.formula().is_none() {
             fit.message = NOT_MOVED.into();
@@ -85,7 +93,27 @@ impl CurveRun {
         if self.polish && fit.message == ABOVE {
             fit.message = DESCENDING.into();
         }
+        if problem.left.get() == 0 {
+            fit.status = Status::MaxRounds;
+            fit.message = message(fit.status).into();
+        }
         Vec::new()
+    }
+
+    /// Marks a success as stalled if the cost has a slope by a parameter that the data determine, unless residuals are
+    /// rounding, or the likelihood of counts ends there.
+    pub(crate) fn refuse_slope(&self, problem: &Problem, fit: &mut CurveFit, rows: &Rows, undetermined: &[usize]) {
+        let CurveSolver::Lm(settings) = self.solver else { return };
+        let is_in_f32 = !self.polish && self.device.inner.runs_wgsl();
+        let steepest = if is_in_f32 { STEEPEST_IN_F32 } else { f64::max(STEEPEST, settings.ftol.sqrt()) };
+        let is_steep = |p: &usize| !undetermined.contains(p) && rows.cosine(*p) > steepest;
+        if fit.status.is_success()
+            && problem.inside(&fit.parameters).iter().any(is_steep)
+            && !rows.touches_zero
+            && !problem.is_rounding_of_terms(rows, &fit.parameters, !self.polish)
+        {
+            (fit.status, fit.message) = (Status::Stalled, SLOPE.into());
+        }
     }
 
     /// Returns the message of a success that is no minimum; `None` if it may be one: where moving parameters that have

@@ -114,8 +114,8 @@ impl Problem<'_> {
                 let all = parameters.iter().zip(point).map(between).zip(limits);
                 trial = all.map(|(x, (lower, upper))| x.clamp(*lower, *upper)).collect();
             }
-            evaluations += 1;
-            let found = self.rows(&trial).filter(|found| found.cost() < rows.cost())?;
+            evaluations += u32::from(self.left.get() > 0);
+            let found = self.drawn_rows(&trial).filter(|found| found.cost() < rows.cost())?;
             Some((trial, found))
         });
         (found, evaluations)

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use nalgebra::{DMatrix, DVector};
 
+use crate::buffers::ResidualScatter;
 use crate::curve_model::{CurveModel, Failures};
 use crate::curves::ends::factors::Factors;
 use crate::curves::input::data::{Curve, Prior};
@@ -46,9 +47,13 @@ pub(crate) struct Problem<'a> {
     pub curve: &'a Curve,
     pub priors: &'a [Option<Prior>],
     pub estimator: Estimator,
+    /// True if errors are those of the sandwich formula.
+    pub is_sandwich: bool,
     pub failures: &'a Failures,
     /// Number of evaluations of the cost alone.
     pub costs: Cell<u32>,
+    /// Number of linearisations that the fit has left.
+    pub left: Cell<u32>,
 }
 
 /// A step of some parameters.
@@ -67,8 +72,13 @@ pub(crate) struct Rows {
     pub gradient: Vec<f64>,
     residual: DVector<f64>,
     jacobian: DMatrix<f64>,
-    /// The Jacobian whose square is the inverse of the covariance, where that is not `jacobian`.
+    /// The Jacobian whose square is the inverse of the covariance, where that is not `jacobian`; that of least squares
+    /// if errors are those of the sandwich formula.
     expected: Option<DMatrix<f64>>,
+    /// The scatter of the residuals, for the sandwich formula.
+    scatter: Option<ResidualScatter>,
+    /// True if an expected count is so near 0 that only the likelihood's end holds the fit.
+    pub touches_zero: bool,
     /// True once the columns of the free parameters are known to be far from dependent on each other.
     pub is_independent: Cell<bool>,
 }
@@ -82,6 +92,12 @@ impl Rows {
     /// Returns the squared norms of the Jacobian's columns, (P).
     pub fn squares(&self) -> impl Iterator<Item = f64> + '_ {
         self.jacobian.column_iter().map(|column| column.norm_squared())
+    }
+
+    /// Returns the |cosine| between the residual and a column of the Jacobian; 0 where one of them is 0.
+    pub fn cosine(&self, p: usize) -> f64 {
+        let lengths = self.jacobian.column(p).norm() * self.residual.norm();
+        if lengths > 0.0 { self.gradient[p].abs() / lengths } else { 0.0 }
     }
 
     /// Returns the products c_p·c_p, c_p·c_q and c_q·c_q of two of the Jacobian's columns.
@@ -158,13 +174,22 @@ impl Problem<'_> {
             }
         });
         let of_prior = |i: usize, p: usize| if priors[i].0 == p { 1.0 / priors[i].1.sigma } else { 0.0 };
-        let by = |slope: fn(&Share) -> f64| {
-            let of_point = |i: usize, p: usize| slope(&shares[i]) * model[(1 + p) * points + used[i]];
+        let unscaled = |of_point: &dyn Fn(usize, usize) -> f64| {
             let entry = |i, p| if i < used.len() { of_point(i, p) } else { of_prior(i - used.len(), p) };
             DMatrix::from_fn(rows, count, entry)
         };
+        let by = |slope: fn(&Share) -> f64| unscaled(&|i, p| slope(&shares[i]) * model[(1 + p) * points + used[i]]);
         let jacobian = by(|share| share.slope);
-        let expected = (!self.estimator.is_least_squares()).then(|| by(|share| share.expected_slope));
+        let expected = match self.estimator {
+            Estimator::LeastSquares => None,
+            _ if self.is_sandwich => Some(unscaled(&|i, p| weight[used[i]] * model[(1 + p) * points + used[i]])),
+            _ => Some(by(|share| share.expected_slope)),
+        };
+        let scatter = self.is_sandwich.then(|| {
+            let mut scatter = ResidualScatter::default();
+            shares.iter().zip(&used).for_each(|(share, &j)| scatter.add(share, weight[j]));
+            scatter
+        });
         let chi2: f64 = shares.iter().map(|share| share.cost).sum();
         let penalty = residual.rows(used.len(), priors.len()).norm_squared();
         let gradient: Vec<f64> = jacobian.tr_mul(&residual).iter().copied().collect();
@@ -176,8 +201,17 @@ impl Problem<'_> {
             residual,
             jacobian,
             expected,
+            scatter,
+            touches_zero: used.iter().any(|&j| self.estimator.touches_zero(weight[j] * model[j])),
             is_independent: Cell::new(false),
         })
+    }
+
+    /// Takes a linearisation from those that the fit has left, and returns the rows at some parameters; `None` if none
+    /// is left, or as [`rows`](Self::rows) does.
+    pub fn drawn_rows(&self, parameters: &[f64]) -> Option<Rows> {
+        self.left.set(self.left.get().checked_sub(1)?);
+        self.rows(parameters)
     }
 
     /// Returns the indices of the parameters that are free and strictly between their bounds.
@@ -189,12 +223,38 @@ impl Problem<'_> {
     /// Returns (JᵀJ)⁻¹ of all parameters, row by row: 0 for held ones, NaN for undetermined ones and those at a bound.
     pub fn covariance(&self, rows: &Rows, parameters: &[f64]) -> Vec<f64> {
         let (count, inside) = (parameters.len(), self.inside(parameters));
-        let factors = rows.information(&inside);
-        let mut covariance = factors.map_or_else(|| vec![0.0; count * count], |factors| factors.covariance(count));
+        let mut covariance = match rows.scatter.and_then(|scatter| scatter.factors(inside.len())) {
+            Some(factors) => self.sandwich(rows, &inside, factors),
+            None => {
+                let factors = rows.information(&inside);
+                factors.map_or_else(|| vec![0.0; count * count], |factors| factors.covariance(count))
+            }
+        };
         for p in self.curve.free().into_iter().filter(|p| !inside.contains(p)) {
             (0..count).for_each(|q| (covariance[p * count + q], covariance[q * count + p]) = (f64::NAN, f64::NAN));
         }
         covariance
+    }
+
+    /// Returns the covariance of the sandwich formula for the parameters `inside`, (P, P), with a and b of
+    /// [`ResidualScatter::factors`]: C M C with C⁻¹ = H = a JᵀJ + D and M = b JᵀJ + D, D being the diagonal of the
+    /// priors. That is b/a C + (1 − b/a) C D C.
+    fn sandwich(&self, rows: &Rows, inside: &[usize], (a, b): (f64, f64)) -> Vec<f64> {
+        let count = self.priors.len();
+        let Some(jacobian) = rows.expected.as_ref().filter(|_| a > 0.0) else { return vec![f64::NAN; count * count] };
+        let of_data = jacobian.nrows() - self.priors.iter().flatten().count();
+        let mut scaled = jacobian.clone();
+        scaled.rows_mut(0, of_data).scale_mut(a.sqrt());
+        let Some(factors) = Factors::new(&scaled, inside) else { return vec![0.0; count * count] };
+        let plain = factors.covariance(count);
+        let ratio = b / a;
+        let of_prior =
+            |p: usize| self.priors[p].filter(|_| inside.contains(&p)).map_or(0.0, |prior| prior.sigma.powi(-2));
+        let held = |i: usize, j: usize| -> f64 {
+            let priors = (0..count).filter(|&p| of_prior(p) > 0.0);
+            priors.map(|p| plain[i * count + p] * of_prior(p) * plain[p * count + j]).sum()
+        };
+        (0..count * count).map(|at| ratio * plain[at] + (1.0 - ratio) * held(at / count, at % count)).collect()
     }
 
     /// Returns those of the parameters `inside` on which no row depends here: their columns of the Jacobian are 0.
@@ -255,6 +315,16 @@ impl Problem<'_> {
         rows.cost() <= if rounding > 0.0 { rounding } else { GONE * at_start() }
     }
 
+    /// Returns whether the residuals are no more than rounding: of the data, as [`is_rounding`](Self::is_rounding) says,
+    /// or where there are none, of the terms of which the model is made, parameters times derivatives.
+    pub fn is_rounding_of_terms(&self, rows: &Rows, parameters: &[f64], in_f32: bool) -> bool {
+        if self.curve.rounding(f64::EPSILON) > 0.0 {
+            return self.is_rounding(rows, in_f32);
+        }
+        let terms: f64 = parameters.iter().zip(rows.squares()).map(|(x, square)| x * x * square).sum();
+        rows.cost() <= RESOLVED * f64::EPSILON * f64::EPSILON * terms
+    }
+
     /// Takes Gauss–Newton steps while they lower the cost or shrink; returns the evaluations, and whether the last step
     /// was short.
     pub fn refine(&self, parameters: &mut Vec<f64>, rows: &mut Rows) -> (u32, bool) {
@@ -290,8 +360,11 @@ impl Problem<'_> {
             if self.inside(&trial).len() != step.parameters.len() {
                 continue;
             }
+            if self.left.get() == 0 {
+                break;
+            }
             evaluations += 1;
-            match self.rows(&trial) {
+            match self.drawn_rows(&trial) {
                 Some(found) if found.cost() <= rows.cost() * (1.0 + COST_NOISE) => {
                     return (Some((trial, found)), evaluations);
                 }

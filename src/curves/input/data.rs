@@ -200,6 +200,8 @@ pub(crate) struct Settings<'a> {
     pub priors: &'a [Option<Prior>],
     pub predictors: &'a [String],
     pub estimator: Estimator,
+    /// Linearisations of a fit.
+    pub budget: u32,
     /// Function that makes a parameter's unit from its start.
     pub round: fn(f64) -> f64,
 }
@@ -227,6 +229,8 @@ pub(crate) struct Curve {
     pub gain: f64,
     pub lower: Vec<f64>,
     pub upper: Vec<f64>,
+    /// Linearisations that the fit has left.
+    pub budget: u32,
 }
 
 impl Curves<'_> {
@@ -258,6 +262,7 @@ impl Curves<'_> {
             gain: 1.0,
             lower: own(&self.lower, lower),
             upper: own(&self.upper, upper),
+            budget: settings.budget,
         };
         curve.weigh(self.masked(index..index + 1, points).as_deref(), settings)?;
         curve.check_start(settings.names)?;
@@ -297,6 +302,7 @@ impl Curve {
             gain: 1.0,
             lower: vec![f64::NEG_INFINITY; start.len()],
             upper: vec![f64::INFINITY; start.len()],
+            budget: u32::MAX,
         }
     }
 

@@ -7,8 +7,7 @@ use crate::curves::{CurveRun, CurveSolver};
 use crate::device::{Choice, Device};
 use crate::error::{Error, InvalidSetting, Result};
 use crate::formula::{Tie, Ties};
-use crate::solver::Estimator;
-use crate::solver::Solver;
+use crate::solver::{Estimator, LevenbergMarquardt, NelderMead, Solver};
 use crate::suggest::hint;
 
 /// Maximum number of parameters of a fit.
@@ -68,6 +67,7 @@ impl CurveFitter {
             ties: Vec::new(),
             estimator: self.estimator,
             absolute_sigma: self.absolute_sigma,
+            sandwich_errors: self.sandwich_errors,
             polish: self.polish,
             covariance: self.covariance,
             max_memory: self.max_memory,
@@ -102,11 +102,11 @@ impl CurveFitter {
         match self.solver {
             Solver::LevenbergMarquardt(lm) => {
                 faults.found.extend(lm.faults());
-                CurveSolver::Lm(lm)
+                CurveSolver::Lm(lm.or(LevenbergMarquardt::OF_CURVES))
             }
             Solver::NelderMead(simplex) => {
                 faults.found.extend(simplex.faults());
-                CurveSolver::NelderMead(simplex)
+                CurveSolver::NelderMead(simplex.or(NelderMead::OF_CURVES))
             }
             Solver::LevenbergMarquardtThenNelderMead(lm, _) => {
                 faults.add("solver", "lm+nelder-mead fits spectra only; for curves choose lm or nelder-mead");

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::curve_model::CurveModel;
-use crate::curves::input::data::Curves;
+use crate::curves::input::data::{Curve, Curves};
 use crate::curves::results::result::open_undetermined;
+use crate::curves::routes::engine::replaces;
 use crate::curves::routes::passage::Passage;
 use crate::curves::routes::route::CurveRoute;
 use crate::curves::watch::Watch;
@@ -245,7 +246,8 @@ impl CurveRun {
         columns.messages.extend(messages);
     }
 
-    /// Fits again, from their starts, those of the `unusual` curves whose fits have not succeeded, bad inputs excepted.
+    /// Fits again, from their starts, those of the `unusual` curves whose fits have failed or ended far from the data,
+    /// bad inputs excepted.
     fn fit_rest(
         &self,
         curves: &Curves,
@@ -255,16 +257,41 @@ impl CurveRun {
         watch: &Watch,
     ) -> Result<()> {
         let settings = self.settings();
+        let count = self.held.len();
+        let has_run_away = |k: usize| {
+            let start = curves.starts_of(k..k + 1, count, &mut Vec::new()).to_vec();
+            columns.flags[k].contains(Flags::UNDETERMINED)
+                && self.has_run_away(&columns.parameters[k * count..(k + 1) * count], &start)
+        };
+        let flagged = unusual.iter().filter(|&&k| columns.status[k].is_success()).count();
         let mut rest = unusual;
-        rest.retain(|&k| !columns.status[k].is_success() && columns.status[k] != Status::BadInput);
+        rest.retain(|&k| match columns.status[k] {
+            Status::BadInput => false,
+            status => !status.is_success() || has_run_away(k),
+        });
+        watch.add(flagged - rest.iter().filter(|&&k| columns.status[k].is_success()).count());
         for some in rest.chunks(REST) {
             // what is left has its start already
             if watch.is_stopped() {
-                some.iter().for_each(|&k| columns.interrupt(k));
+                for &k in some.iter() {
+                    if !columns.status[k].is_success() {
+                        columns.interrupt(k);
+                    }
+                }
                 continue;
             }
-            let left = some.iter().filter_map(|&k| curves.curve(k, points, &settings).ok()).collect();
-            self.fall_back(curves.grid, points, left, watch, &mut |k, fit| columns.put(k, &fit))?;
+            let begun = |&k: &usize| {
+                let curve = curves.curve(k, points, &settings).ok()?;
+                Some(Curve { budget: curve.budget.saturating_sub(columns.rounds[k]), ..curve })
+            };
+            let (left, spent): (Vec<_>, Vec<_>) = some.iter().filter_map(begun).partition(|curve| curve.budget > 0);
+            watch.add(spent.len());
+            let put = &mut |k: usize, fit: CurveFit| {
+                if replaces((columns.status[k], columns.chi2[k]), &fit) {
+                    columns.put(k, &fit);
+                }
+            };
+            self.fall_back(curves.grid, points, left, watch, put)?;
         }
         Ok(())
     }

@@ -49,7 +49,9 @@ pub struct CurveFit {
     pub bic: f64,
     /// Evaluations of the model, with or without derivatives (scipy's `nfev`).
     pub evaluations: u32,
-    /// Number of evaluations that were linearisations: the solver's rounds, and those of the polish (scipy's `njev`).
+    /// Number of evaluations that were linearisations (scipy's `njev`), in all attempts at the fit and in the polish;
+    /// without the last one, of which the errors are made. At most the solver's
+    /// [`max_rounds`](crate::LevenbergMarquardt::max_rounds).
     pub rounds: u32,
     /// Largest |Jᵀr| of a free parameter that is not at a bound: scipy's `optimality`.
     pub optimality: f64,
@@ -221,6 +223,7 @@ impl CurveRun {
         let count = curve.start.len();
         let mut fit = self.fit_of(curve, outcome);
         let problem = self.problem(curve);
+        problem.left.set(curve.budget.saturating_sub(fit.rounds));
         if fit.status == Status::NotFinite {
             fit.message = self.not_finite(&problem, &fit.parameters);
         }
@@ -236,9 +239,10 @@ impl CurveRun {
             }
             return fit;
         };
-        let evaluations = 1 + self.refine_end(&problem, &mut fit, &mut rows);
+        let evaluations = self.refine_end(&problem, &mut fit, &mut rows);
         let mut undetermined = self.judge_end(&problem, &mut fit, &mut rows);
-        fit.evaluations += evaluations + problem.costs.get();
+        // the first linearisation is that of the result
+        fit.evaluations += 1 + evaluations + problem.costs.get();
         fit.rounds += evaluations;
         fit.chi2 = rows.chi2;
         fit.set_criteria(curve.free().len(), self.estimator);
@@ -251,6 +255,7 @@ impl CurveRun {
         fit.covariance.iter_mut().filter(|c| **c != 0.0).for_each(|c| *c *= factor);
         fit.errors = (0..count).map(|p| fit.covariance[p * count + p].sqrt()).collect();
         undetermined.extend(problem.undetermined(&rows, &fit.parameters, &inside, &variances, factor));
+        self.refuse_slope(&problem, &mut fit, &rows, &undetermined);
         self.set_flags(&mut fit, curve, &inside, undetermined);
         fit
     }
@@ -314,13 +319,14 @@ impl CurveRun {
     }
 
     /// Returns the factor on covariances: 1, or (χ² + priors)/dof where sigma is relative (NaN without dof). That sum
-    /// is taken to be at least the data's `rounding`.
+    /// is taken to be at least the data's `rounding`. The sandwich formula has the scatter in it.
     pub(crate) fn variance_factor(&self, fit: &CurveFit, rounding: f64) -> f64 {
         match (self.is_scaled(), fit.dof) {
-            (false, _) => 1.0,
+            (false, _) if !self.is_sandwich() => 1.0,
             // nothing is left to tell the noise from
-            (true, ..=0) => f64::NAN,
-            (true, dof) => f64::max(fit.chi2 + self.penalty(&fit.parameters), rounding) / dof as f64,
+            (_, ..=0) => f64::NAN,
+            _ if self.is_sandwich() => 1.0,
+            (_, dof) => f64::max(fit.chi2 + self.penalty(&fit.parameters), rounding) / dof as f64,
         }
     }
 }

@@ -8,12 +8,14 @@ use crate::solver::Status;
 
 /// Changes the status of a successful curve to [`Status::NotFinite`], and its errors to NaN, if one of its numbers is
 /// not finite. Its covariance is NaN if a parameter is undetermined or at a bound, or if the noise is unknown. Where a
-/// fit is no success, its point is no minimum, and errors of free parameters are NaN.
+/// fit is no success, its point is no minimum: errors of free parameters are NaN, and nothing is said of what the data
+/// determine.
 pub fn curve(mut fit: CurveFit) -> CurveFit {
     if !fit.status.is_success() {
         // those of held parameters are 0
         let all = fit.errors.iter_mut().chain(&mut fit.covariance);
         all.filter(|error| **error != 0.0).for_each(|error| *error = f64::NAN);
+        fit.flags -= Flags::UNDETERMINED;
     }
     if fit.status.is_success() && !curve_is_sound(&fit) {
         fit.status = Status::NotFinite;

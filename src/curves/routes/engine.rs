@@ -1,9 +1,12 @@
 //! The way of curves through a run: small fits side by side in lanes or populations on the device, and then, for those
 //! that fail, populations on the host. After a GPU, `fit` repeats on the host only what it polishes.
 
+use std::collections::HashMap;
+
 use rayon::prelude::*;
 
 use crate::curves::CurveColumns;
+use crate::curves::ends::plateau::LEAST_GAIN;
 use crate::curves::input::begin;
 use crate::curves::input::data::{Curve, Curves, Grid};
 use crate::curves::input::units;
@@ -15,6 +18,7 @@ use crate::curves::routes::run::CurveRun;
 use crate::curves::watch::Watch;
 use crate::device::Device;
 use crate::error::Result;
+use crate::flag::Flags;
 use crate::solver::{Outcome, Status};
 use crate::threads;
 
@@ -56,12 +60,19 @@ impl CurveRun {
         let (mut fits, left): (Vec<CurveFit>, Vec<Option<Curve>>) =
             threads::in_pool(|| (0..total).into_par_iter().map(finish).unzip());
         let left = left.into_iter().flatten().collect();
-        self.fall_back(curves.grid, points, left, watch, &mut |index, fit| fits[index] = fit)?;
+        let put = &mut |index: usize, later: CurveFit| {
+            let fit = &mut fits[index];
+            match replaces((fit.status, fit.chi2), &later) {
+                true => *fit = later,
+                false => (fit.rounds, fit.evaluations) = (later.rounds, later.evaluations),
+            }
+        };
+        self.fall_back(curves.grid, points, left, watch, put)?;
         Ok(fits)
     }
 
-    /// Turns the outcome of a curve's fit in lanes into its result, or returns the curve, too, if the fit has failed.
-    /// In the second case the result is blank.
+    /// Turns the outcome of a curve's fit in lanes into its result, and returns the curve, too, if it is to be fitted
+    /// again: the fit has failed, or ended far from the data.
     fn finish_in_lane(
         &self,
         curve: Result<Curve, String>,
@@ -71,10 +82,13 @@ impl CurveRun {
         let blank = || CurveFit::blank(self.held.len());
         match (curve, outcome) {
             (Ok(curve), Some(outcome)) if watch.is_stopped() => (self.interrupted(&curve, &outcome), None),
-            (Ok(curve), Some(outcome)) => {
+            (Ok(mut curve), Some(outcome)) => {
                 let fit = self.finish(&curve, &outcome);
-                if !fit.status.is_success() {
-                    return (blank(), Some(curve));
+                let has_run_away =
+                    fit.flags.contains(Flags::UNDETERMINED) && self.has_run_away(&fit.parameters, &curve.start);
+                if (!fit.status.is_success() || has_run_away) && fit.rounds < curve.budget {
+                    curve.budget -= fit.rounds;
+                    return (fit, Some(curve));
                 }
                 watch.end(&fit);
                 (fit, None)
@@ -110,8 +124,8 @@ impl CurveRun {
         Ok(fits)
     }
 
-    /// Fits the curves whose fits have failed on their route from their starts in populations on the host, and gives
-    /// results to `done`, which receives the index and the fit of each.
+    /// Fits the curves whose fits have failed on their route from their starts in populations on the host, with the
+    /// linearisations that they have left, and gives results to `done`, which receives the index and the fit of each.
     pub(crate) fn fall_back(
         &self,
         grid: Grid,
@@ -121,6 +135,12 @@ impl CurveRun {
         done: &mut dyn FnMut(usize, CurveFit),
     ) -> Result<()> {
         left.iter_mut().for_each(|curve| curve.restart(units::wide_scale));
+        let spent: HashMap<usize, u32> = left.iter().map(|curve| (curve.index, self.budget() - curve.budget)).collect();
+        let done = &mut |index: usize, mut fit: CurveFit| {
+            let before = spent.get(&index).copied().unwrap_or(0);
+            (fit.rounds, fit.evaluations) = (fit.rounds + before, fit.evaluations + before);
+            done(index, fit);
+        };
         let host = CurveRun { device: Device::cpu(), ..self.clone() };
         host.fit_ready(grid, points, left, watch, done).map(|_| ())
     }
@@ -175,7 +195,8 @@ impl CurveRun {
         if ready.is_empty() {
             return Ok(ready);
         }
-        let mut failed = vec![false; ready.len()];
+        // linearisations that curves have used which are to be fitted again
+        let mut failed = vec![None; ready.len()];
         let mut passes = Passes::new(self, grid, points, ready.len())?;
         for (some, failed) in ready.chunks(passes.capacity).zip(failed.chunks_mut(passes.capacity)) {
             if watch.is_stopped() {
@@ -186,17 +207,20 @@ impl CurveRun {
             let finish = |(curve, outcome)| self.finish(curve, outcome);
             let mut fits: Vec<CurveFit> = threads::in_pool(|| some.par_iter().zip(&outcomes).map(finish).collect());
             self.begin_again(&mut passes, some, &mut fits, watch)?;
-            self.repeat_undamped(grid, points, some, &mut fits, watch)?;
+            self.repeat_with_other_steps(grid, points, some, &mut fits, watch)?;
             for ((curve, fit), failed) in some.iter().zip(fits).zip(failed) {
                 // f64 may find a minimum where f32 does not
                 let is_open = !fit.status.is_success() || self.has_poorly_determined(curve, &fit);
-                *failed = refines && is_open && fit.status != Status::Interrupted;
-                if !*failed {
-                    done(curve.index, fit);
+                let is_left = is_open && fit.status != Status::Interrupted && fit.rounds < curve.budget;
+                match refines && is_left {
+                    true => *failed = Some(fit.rounds),
+                    false => done(curve.index, fit),
                 }
             }
         }
-        Ok(ready.into_iter().zip(failed).filter_map(|(curve, failed)| failed.then_some(curve)).collect())
+        let left =
+            |(curve, spent): (Curve, Option<u32>)| spent.map(|spent| Curve { budget: curve.budget - spent, ..curve });
+        Ok(ready.into_iter().zip(failed).filter_map(left).collect())
     }
 
     /// Sets the point where a curve's fit begins, the units of its parameters and the factor on its weighted residuals.
@@ -219,4 +243,10 @@ impl CurveRun {
         let tells = !self.is_scaled() || fit.dof > 0;
         tells && !result::poorly_determined(fit, curve, &self.problem(curve).inside(&fit.parameters)).is_empty()
     }
+}
+
+/// Returns whether the `later` fit of a curve takes the place of an earlier one with this status and χ²: unless only the
+/// earlier one is a success, or is so with a lower χ².
+pub(crate) fn replaces((status, chi2): (Status, f64), later: &CurveFit) -> bool {
+    !status.is_success() || later.status.is_success() && later.chi2 <= chi2 * (1.0 + LEAST_GAIN)
 }

@@ -44,6 +44,8 @@ pub(crate) struct Passage<'a> {
     predictors: usize,
     formula: &'a Formula,
     settings: LevenbergMarquardt,
+    /// Maximum number of rounds in one precision.
+    max_rounds: u32,
     /// True if fits run in f64 alone, to the solver's own tolerances; otherwise they end at a share of their errors.
     exact: bool,
 }
@@ -58,20 +60,15 @@ impl<'a> Passage<'a> {
         small: SmallFits<'a>,
         exact: bool,
     ) -> Passage<'a> {
-        let SmallFits { formula, settings } = small;
+        let SmallFits { formula, settings, max_rounds } = small;
         let (parameters, predictors) = (formula.parameters().len(), formula.predictors().len());
         let x = if curves.grid == Grid::Shared { curves.x.to_double() } else { Cow::default() };
-        Passage { fitter, curves, points, x, parameters, predictors, formula, settings, exact }
+        Passage { fitter, curves, points, x, parameters, predictors, formula, settings, max_rounds, exact }
     }
 
     /// Describes fits of a model to the device that makes them: sizes, settings, tolerances and priors.
     fn problem(&self, model: SmallModel) -> SmallProblem {
-        // a squared step in units of the errors is its predicted reduction over χ² / dof, or over 1
-        let (tolerance, largest_cost) = match (self.exact, self.fitter.is_scaled()) {
-            (true, _) => (self.settings.ftol * self.finest(), f64::INFINITY),
-            (false, true) => (ACCURACY * ACCURACY / self.points as f64, f64::INFINITY),
-            (false, false) => (ACCURACY * ACCURACY / self.points as f64, self.points as f64),
-        };
+        let (tolerance, largest_cost) = self.tolerance();
         let gaussian = |(parameter, prior): (usize, &Option<Prior>)| {
             prior.map(|prior| GaussianPrior { parameter, mean: prior.mean, weight: 1.0 / prior.sigma })
         };
@@ -85,13 +82,38 @@ impl<'a> Passage<'a> {
             model,
             wgsl: self.formula.wgsl(true).to_owned(),
             ends_in_ones: self.formula.ends_in_ones(),
-            settings: self.settings,
+            settings: LevenbergMarquardt { max_rounds: self.max_rounds, ..self.settings },
+            budget: self.settings.max_rounds,
             tolerance,
             largest_cost,
             estimator: self.fitter.estimator,
+            is_sandwich: self.fitter.is_sandwich(),
             priors: self.fitter.priors.iter().enumerate().filter_map(gaussian).collect(),
             rounding: self.formula.rounding(is_held_by_f32),
         }
+    }
+
+    /// Returns the share of the cost that the next step of a fit at its end may gain, and what a higher cost counts as:
+    /// by the user's `ftol`, by the default one, or by the errors.
+    fn tolerance(&self) -> (f64, f64) {
+        match self.settings.given_ftol() {
+            Some(ftol) => (ftol, f64::INFINITY),
+            None if self.exact => (self.settings.ftol * self.finest(), f64::INFINITY),
+            None if self.fitter.is_scaled() => (self.share_of_errors(), f64::INFINITY),
+            None => (self.share_of_errors(), self.points as f64),
+        }
+    }
+
+    /// Returns the predicted reduction of a step of [`ACCURACY`] errors: a squared step in units of the errors is its
+    /// predicted reduction over χ² / dof, or over 1.
+    fn share_of_errors(&self) -> f64 {
+        ACCURACY * ACCURACY / self.points as f64
+    }
+
+    /// Returns whether fits run in f64 alone: those that are to be polished, and those for which the user's `ftol` asks
+    /// more than f32 is known to hold.
+    fn is_double(&self) -> bool {
+        self.exact || self.settings.given_ftol().is_some_and(|ftol| ftol < self.share_of_errors())
     }
 
     /// Returns the function that adds up the normal equations without storing residuals and derivatives; `None` where
@@ -113,7 +135,7 @@ impl<'a> Passage<'a> {
     pub fn run(&self, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
         let device = &*self.fitter.device.inner;
         let mut double = CpuSmallFitter::new(self.problem(SmallModel::Double(self.formula.lanes(), self.lane_sums())));
-        if self.exact {
+        if self.is_double() {
             return double.fit(&Parts::new(self, columns, None, false, watch));
         }
         let single = self.problem(SmallModel::Single(self.formula.lanes(), self.lane_sums()));

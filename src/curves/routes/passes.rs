@@ -9,7 +9,6 @@ use self::lanes::LaneSearches;
 use self::simplices::{CurveSearch, SimplexPasses, not_begun};
 use crate::curves::input::data::{Curve, Grid};
 use crate::curves::routes::objective::CurveObjective;
-use crate::curves::routes::run::LEVENBERG_MARQUARDT;
 use crate::curves::watch::Watch;
 use crate::curves::{CurveRun, CurveSolver};
 use crate::device::retry::lowering;
@@ -17,11 +16,15 @@ use crate::device::verify::{FEW, sample_successes};
 use crate::error::Result;
 use crate::recording::Recording;
 use crate::solver::search::SearchSettings;
-use crate::solver::{Batch, Method, Objective, Outcome, Population, Status, linearise, optimise};
+use crate::solver::{Batch, LevenbergMarquardt, Method, Objective, Outcome, Population, Status, linearise, optimise};
 
 /// Populations of a fitter, or the lanes of its formula, which curves go through.
 pub(crate) struct Passes<'a> {
     fitter: &'a CurveRun,
+    grid: Grid,
+    points: usize,
+    /// Maximum number of rounds of a fit.
+    rounds: u32,
     /// Maximum number of curves that enter together.
     pub capacity: usize,
     objective: CurveObjective,
@@ -31,11 +34,16 @@ pub(crate) struct Passes<'a> {
     lanes: Option<LaneSearches>,
 }
 
-impl Passes<'_> {
-    /// Makes what fits curves of so many points on the device, at most `most` of them at once.
-    pub fn new<'a>(fitter: &'a CurveRun, grid: Grid, points: usize, most: usize) -> Result<Passes<'a>> {
+impl<'a> Passes<'a> {
+    /// Makes what fits curves of so many points on the device, at most `most` of them at once, by one attempt each.
+    pub fn new(fitter: &'a CurveRun, grid: Grid, points: usize, most: usize) -> Result<Passes<'a>> {
+        Passes::with_rounds(fitter, grid, points, most, fitter.rounds_per_attempt())
+    }
+
+    /// Makes the same for attempts of at most so many rounds.
+    fn with_rounds(fitter: &'a CurveRun, grid: Grid, points: usize, most: usize, rounds: u32) -> Result<Passes<'a>> {
         let (lm, simplex) = match fitter.solver {
-            CurveSolver::Lm(lm) => (Some(lm), None),
+            CurveSolver::Lm(lm) => (Some(LevenbergMarquardt { max_rounds: rounds, ..lm }), None),
             CurveSolver::NelderMead(simplex) => (None, Some(simplex)),
         };
         let objective = |values_only| CurveObjective::new(fitter.design(), points, grid, values_only);
@@ -46,9 +54,19 @@ impl Passes<'_> {
         if let Some(lanes) = simplex.and_then(|nm| LaneSearches::new(fitter, grid, points, settings(nm))) {
             let capacity = most.min(LaneSearches::CAPACITY);
             let (objective, lanes) = (objective(false), Some(lanes));
-            return Ok(Passes { fitter, capacity, objective, linearise: None, simplex: None, lanes });
+            return Ok(Passes {
+                fitter,
+                grid,
+                points,
+                rounds,
+                capacity,
+                objective,
+                linearise: None,
+                simplex: None,
+                lanes,
+            });
         }
-        let once = LEVENBERG_MARQUARDT;
+        let once = LevenbergMarquardt::OF_CURVES;
         let mut wanted = vec![linearisation(lm.unwrap_or(once))];
         wanted.extend(simplex.map(|nm| evaluation(Method::NelderMead(nm))));
         wanted.extend(simplex.map(|_| evaluation(Method::LevenbergMarquardt(once))));
@@ -71,12 +89,34 @@ impl Passes<'_> {
             }
             _ => (Some(first), None),
         };
-        Ok(Passes { fitter, capacity, objective: objective(false), linearise, simplex, lanes: None })
+        let objective = objective(false);
+        Ok(Passes { fitter, grid, points, rounds, capacity, objective, linearise, simplex, lanes: None })
     }
 
     /// Fits some curves and returns one outcome per curve, with physical parameters. Its parameters are in the model's
-    /// own units, and χ² and the other sums are free of the rows' factor.
+    /// own units, and χ² and the other sums are free of the rows' factor. Curves that have fewer linearisations left
+    /// than an attempt may use enter passes of their own.
     pub fn solve(&mut self, curves: &[Curve], watch: &Watch) -> Result<Vec<Outcome>> {
+        if curves.iter().all(|curve| curve.budget >= self.rounds) {
+            return self.solve_alike(curves, watch);
+        }
+        let rounds = |k: &usize| curves[*k].budget.clamp(1, self.rounds);
+        let mut order: Vec<usize> = (0..curves.len()).collect();
+        order.sort_by_key(rounds);
+        let mut outcomes = vec![Outcome::default(); curves.len()];
+        for alike in order.chunk_by(|a, b| rounds(a) == rounds(b)) {
+            let some: Vec<Curve> = alike.iter().map(|&k| curves[k].clone()).collect();
+            let mut passes = Passes::with_rounds(self.fitter, self.grid, self.points, some.len(), rounds(&alike[0]))?;
+            for (places, some) in alike.chunks(passes.capacity).zip(some.chunks(passes.capacity)) {
+                let found = passes.solve_alike(some, watch)?;
+                places.iter().zip(found).for_each(|(&k, outcome)| outcomes[k] = outcome);
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Fits curves by attempts of the same length, as [`solve`](Self::solve) does.
+    fn solve_alike(&mut self, curves: &[Curve], watch: &Watch) -> Result<Vec<Outcome>> {
         let mut outcomes = match &self.lanes {
             Some(lanes) => lanes.run(self.fitter, &self.objective, curves, watch)?,
             None => self.solve_by_populations(curves, watch)?,

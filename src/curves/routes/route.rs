@@ -29,6 +29,8 @@ pub(crate) enum CurveRoute<'a> {
 pub(crate) struct SmallFits<'a> {
     pub formula: &'a Formula,
     pub settings: LevenbergMarquardt,
+    /// Maximum number of rounds in one precision.
+    pub max_rounds: u32,
 }
 
 impl CurveRun {
@@ -37,8 +39,7 @@ impl CurveRun {
         let is_small = self.held.len() <= MOST_PARAMETERS && (1..=MOST_POINTS).contains(&points);
         match (self.model.formula(), self.solver) {
             (Some(formula), CurveSolver::Lm(settings)) if is_small && self.ties.is_empty() => {
-                let max_rounds = settings.max_rounds.min(MOST_ROUNDS);
-                let small = SmallFits { formula, settings: LevenbergMarquardt { max_rounds, ..settings } };
+                let small = SmallFits { formula, settings, max_rounds: settings.max_rounds.min(MOST_ROUNDS) };
                 if self.device.inner.runs_wgsl() { CurveRoute::SmallOnGpu(small) } else { CurveRoute::Lanes(small) }
             }
             _ => CurveRoute::Population,

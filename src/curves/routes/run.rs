@@ -14,17 +14,9 @@ use crate::formula::Tie;
 use crate::solver::{Estimator, LevenbergMarquardt, NelderMead};
 use crate::suggest::hint;
 
-/// The value of [`CurveFitter::LEVENBERG_MARQUARDT`](crate::CurveFitter::LEVENBERG_MARQUARDT).
-pub(crate) const LEVENBERG_MARQUARDT: LevenbergMarquardt = LevenbergMarquardt {
-    max_rounds: 500,
-    ftol: 1e-14,
-    xtol: 1e-12,
-    gtol: 1e-12,
-    initial_damping: 1e-3,
-    max_rejections: 30,
-    diagonal_floor: 0.3,
-    largest_step: 0.7,
-};
+/// Number of attempts among which a fit's linearisations are divided, and the number that each has in any case.
+const ATTEMPTS: u32 = 20;
+const LEAST_ROUNDS: u32 = 500;
 
 /// Solver of curves: a [`Solver`](crate::Solver) without the simplex after Levenberg–Marquardt, which is for spectra.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +38,7 @@ pub(crate) struct CurveRun {
     pub(crate) ties: Vec<Tie>,
     pub(crate) estimator: Estimator,
     pub(crate) absolute_sigma: bool,
+    pub(crate) sandwich_errors: bool,
     pub(crate) polish: bool,
     pub(crate) covariance: bool,
     pub(crate) max_memory: Option<u64>,
@@ -60,6 +53,20 @@ impl CurveRun {
         if self.device.inner.runs_wgsl() { objective::FAR } else { objective::FARTHEST }
     }
 
+    /// Returns the number of linearisations from which all attempts at a curve's fit draw together. Simplices have
+    /// limits of their own.
+    pub(crate) fn budget(&self) -> u32 {
+        match self.solver {
+            CurveSolver::Lm(settings) => settings.max_rounds,
+            CurveSolver::NelderMead(_) => u32::MAX,
+        }
+    }
+
+    /// Returns how many of these linearisations one attempt may use.
+    pub(crate) fn rounds_per_attempt(&self) -> u32 {
+        self.budget().min(LEAST_ROUNDS.max(self.budget() / ATTEMPTS))
+    }
+
     /// Joins a curve with the run's model, priors and estimator, to compute its cost and derivatives on the host.
     pub(crate) fn problem<'a>(&'a self, curve: &'a Curve) -> Problem<'a> {
         Problem {
@@ -68,7 +75,9 @@ impl CurveRun {
             priors: &self.priors,
             estimator: self.estimator,
             failures: &self.failures,
+            is_sandwich: self.is_sandwich(),
             costs: Cell::new(0),
+            left: Cell::new(curve.budget),
         }
     }
 
@@ -86,6 +95,12 @@ impl CurveRun {
     /// Returns whether covariances are multiplied by χ²/dof: unless sigma is absolute, or the estimator's errors are.
     pub(crate) fn is_scaled(&self) -> bool {
         !self.absolute_sigma && !self.estimator.has_absolute_errors()
+    }
+
+    /// Returns whether errors are those of the sandwich formula, which the scatter of the residuals scales by itself.
+    /// Models of WGSL alone have no residuals on the host.
+    pub(crate) fn is_sandwich(&self) -> bool {
+        self.sandwich_errors && self.estimator.is_robust() && !self.model.needs_gpu()
     }
 
     /// Returns index and prior of each parameter that has a prior and is not fixed.
@@ -127,6 +142,7 @@ impl CurveRun {
             priors: &self.priors,
             predictors: self.model.predictors(),
             estimator: self.estimator,
+            budget: self.budget(),
             round: self.round(),
         }
     }

@@ -39,13 +39,15 @@ impl Passage<'_> {
             self.fitter.dof(self.used(batch, k), free(lower, upper, p)).max(0)
         };
         let common = alike.then(|| freedom(0));
+        let is_sandwich = self.fitter.is_sandwich();
         let has_priors = self.fitter.priors.iter().any(Option::is_some);
         let cost = |chi2: f64, x: &[f64]| if has_priors { chi2 + self.fitter.penalty(x) } else { chi2 };
         // the factor of the variances of a fit
         let factor = |k: usize, chi2: f64, parameters: &[f64]| match common.unwrap_or_else(|| freedom(k)) {
-            _ if !self.fitter.is_scaled() => 1.0,
+            _ if !self.fitter.is_scaled() && !is_sandwich => 1.0,
             // nothing is left to tell the noise from
             0 => f64::NAN,
+            _ if is_sandwich => 1.0,
             dof => f64::max(cost(chi2, parameters), self.rounding_of(batch, k, sizes[k], chi2)) / dof as f64,
         };
         let SmallColumns { parameters, variances, chi2, status, .. } = columns;
@@ -62,7 +64,8 @@ impl Passage<'_> {
             }
         }
         // as a rule χ² is above what rounding leaves
-        let plain = batch.sigma.is_none() && batch.mask.is_none() && !has_priors && self.fitter.is_scaled();
+        let plain =
+            batch.sigma.is_none() && batch.mask.is_none() && !has_priors && self.fitter.is_scaled() && !is_sandwich;
         let usual_dof = common.filter(|dof| plain && *dof > 0).map(|dof| dof as f64);
         let of_fit = |k: usize, chi2: f64| match usual_dof {
             Some(dof) if chi2 > self.points as f64 * rounding([sizes[k]].into_iter(), f64::EPSILON) => chi2 / dof,
@@ -171,20 +174,22 @@ impl Passage<'_> {
                 variances[p] = f64::INFINITY;
             }
         }
+        let asked = self.settings.given_ftol().map_or(0.0, |ftol| ftol * rows.cost());
+        let tolerated = asked.max(NEAR * NEAR * noise);
         // parameters that have no effect here, or act alike, may lower the cost beside it
-        let is_saddle = problem.lower_beside(NEAR * NEAR * noise, &rows, parameters).is_some();
+        let is_saddle = problem.lower_beside(tolerated, &rows, parameters).is_some();
         Some(Judgement {
             variances,
             // `fit` judges itself what it finishes
             is_end: !is_saddle
-                && (self.exact || problem.promise(&rows, parameters).is_none_or(|gain| gain <= NEAR * NEAR * noise)),
+                && (self.exact || problem.promise(&rows, parameters).is_none_or(|gain| gain <= tolerated)),
         })
     }
 }
 
 /// Prepares fits for f64: those that f32 has ended without variances go on from their ends, and those that it has not
-/// ended begin at their starts again.
-pub(super) fn resume(batch: &SmallBatch<'_>, p: usize, columns: &mut SmallColumns<'_>) {
+/// ended begin at their starts again, unless they have used their `budget` of rounds.
+pub(super) fn resume(batch: &SmallBatch<'_>, p: usize, budget: u32, columns: &mut SmallColumns<'_>) {
     snap_to_bounds(batch, p, columns);
     // as a rule f32 has ended all
     if columns.status.iter().all(|status| *status > 0)
@@ -192,13 +197,17 @@ pub(super) fn resume(batch: &SmallBatch<'_>, p: usize, columns: &mut SmallColumn
     {
         return;
     }
-    let ends = columns.status.iter_mut().zip(&mut *columns.promises);
+    let ends = columns.status.iter_mut().zip(&*columns.rounds).zip(&mut *columns.promises);
     let fits = ends.zip(columns.parameters.chunks_mut(p).zip(columns.variances.chunks(p))).enumerate();
-    for (k, ((status, promise), (parameters, variances))) in fits {
+    for (k, (((status, rounds), promise), (parameters, variances))) in fits {
         let arrived = Status::from_code((*status).into()).is_some_and(Status::is_success);
         let finite = parameters.iter().all(|x| x.is_finite());
         let ended = arrived && variances.iter().all(|x| x.is_finite());
         if *status != Status::BadInput.code() as i8 && !ended {
+            if u32::from(*rounds) >= budget {
+                *status = Status::MaxRounds.code() as i8;
+                continue;
+            }
             *status = WAITING;
             if !(arrived && finite) {
                 *promise = f64::NAN;

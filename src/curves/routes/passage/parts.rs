@@ -153,17 +153,19 @@ impl SmallParts for Parts<'_, '_> {
         let (batch, sizes, mut columns) = data.split(passage, curves.clone(), rows);
         if let Some(double) = &self.double {
             self.check(first, &columns)?;
-            resume(&batch, passage.parameters, &mut columns);
+            resume(&batch, passage.parameters, passage.fitter.budget(), &mut columns);
             double.fit_part(&batch, &mut columns);
         }
         // 2. Compute errors, statuses and flags.
         passage.finish(first, &batch, sizes, &mut columns);
         put_ends(rows, &data.status, &data.rounds);
         passage.set_flags(slices(&data.bounds), rows);
-        // the others are fitted again, one by one
+        // the others may be fitted again, one by one
         if !passage.exact {
-            let ended = |status: &&Status| status.is_success() || **status == Status::BadInput;
-            self.watch.add(rows.status.iter().filter(ended).count());
+            let is_plain = |(status, flags): &(&Status, &Flags)| {
+                **status == Status::BadInput || status.is_success() && flags.is_empty()
+            };
+            self.watch.add(rows.status.iter().zip(&*rows.flags).filter(is_plain).count());
         }
         self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(data);
         Ok(())

@@ -118,7 +118,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
         };
-        let (mut on_faces, settings) = (0, LevenbergMarquardt { largest_step: f64::INFINITY, ..Default::default() });
+        let (mut on_faces, settings) = (0, LevenbergMarquardt::default().largest_step(f64::INFINITY));
         let bounds = Bounds { lower: &[-1.0; COUNT], upper: &[1.0; COUNT] };
         let rules =
             Rules { bounds, settings: &settings, cost_error: 0.0, largest_cost: f64::INFINITY, trusts_last_step: true };
