@@ -124,10 +124,11 @@ fn fit_waiting<R: Real>(
         if taken == 0 {
             return;
         }
-        block.linearise(problem, model);
+        block.linearise(problem, model, taken);
         block.step(problem);
         ended.clear();
-        let mut left = taken & !block.running();
+        let finished = taken & !block.running();
+        let mut left = finished;
         taken ^= left;
         // only the bits that are set: which lane ends is nothing that a processor could guess
         while left != 0 {
@@ -136,7 +137,7 @@ fn fit_waiting<R: Real>(
             left &= left - 1;
         }
         if size_of::<R>() == 8 && !ended.is_empty() {
-            block.variances(problem, model);
+            block.variances(problem, model, finished);
         }
         unload(block, &ended, problem, columns);
         if let Some(doubts) = doubts {

@@ -62,6 +62,7 @@ pub struct Formula {
     value: Arc<Tape>,
     linearisation: Arc<Tape>,
     lanes: Arc<LaneTape>,
+    lane_values: Arc<LaneTape>,
     /// Model that is written out and takes the place of `lanes`.
     direct: Option<Direct>,
     /// Rounding bounds, first for predictors that f32 rounds, then for predictors that it holds.
@@ -243,10 +244,23 @@ impl Formula {
         Arc::new(move |block| tape.evaluate(block))
     }
 
+    /// Returns a function that computes values alone for several fits side by side; `None` for models that are written
+    /// out, whose derivatives cost little.
+    pub(crate) fn lane_values(&self) -> Option<LaneModel<f64>> {
+        let tape = Arc::clone(&self.lane_values);
+        self.direct.is_none().then(|| -> LaneModel<f64> { Arc::new(move |block| tape.evaluate(block)) })
+    }
+
     /// Returns a function that sums unweighted products of residuals and derivatives over the grid `x` (predictors,
     /// points); `None` unless the formula is a two-dimensional Gaussian of popfit's own on a lattice.
     pub(crate) fn lane_sums<R: Elementary>(&self, x: &[R]) -> Option<AddUp<R>> {
         self.direct.and_then(|direct| direct.sums(x))
+    }
+
+    /// Returns whether the values for lanes at a point have the same bits whichever points are evaluated with it:
+    /// written-out models of two predictors make factors for a whole lattice.
+    pub(crate) fn is_pointwise(&self) -> bool {
+        self.direct.is_none() || self.predictors.len() == 1
     }
 
     /// Returns whether the derivative by the last parameter, an offset, is known to be 1 at all points.
@@ -307,6 +321,7 @@ fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Formul
         value: Arc::new(Tape::new(&graph, &rows[..1])),
         linearisation: Arc::new(Tape::new(&graph, &rows)),
         lanes: Arc::new(lanes),
+        lane_values: Arc::new(LaneTape::new(&graph, &rows[..1])),
         direct: None,
         rounding,
         value_wgsl: wgsl(&rows[..1]),

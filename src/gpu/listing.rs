@@ -43,6 +43,6 @@ pub fn kernel_sources(recording: &Recording, method: &Method, capacity: usize) -
 /// Returns [`Error::Model`](crate::Error::Model) for a setting that f32 does not hold.
 pub fn small_fit_source(problem: &SmallProblem) -> Result<KernelSource> {
     let shape = Shape { own_grid: false, is_weighted: false, own_units: false, is_bounded: false };
-    let source = small::source(problem, Packing::new(problem, shape), problem.tolerance)?;
+    let source = small::source(problem, Packing::new(problem, shape), problem.tolerances.reduction)?;
     Ok(KernelSource { stem: "small", wgsl: source.text })
 }

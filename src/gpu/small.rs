@@ -102,7 +102,7 @@ impl GpuSmallFitter {
         {
             return Err(context.too_large(format!("{capacity} small fits at a time are above the limits")));
         }
-        let source = source(&self.problem, packing, context.tolerance(self.problem.tolerance))?;
+        let source = source(&self.problem, packing, context.tolerance(self.problem.tolerances.reduction))?;
         let writes = [false, false, false, true];
         let Unbound { pipeline, layout } = pipelines::compiled(context, "small", &source, &writes)?;
         context.guarded(|| {
@@ -306,15 +306,15 @@ pub(super) fn source(problem: &SmallProblem, packing: Packing, tolerance: f64) -
     ];
     numbers.into_iter().for_each(|(name, value)| constants.unsigned(name, value));
     constants.float("TOLERANCE", tolerance);
-    constants.float("LARGEST_COST", problem.largest_cost.min(f64::from(f32::MAX)));
-    constants.float("XTOL", settings.xtol.max(LEAST_XTOL));
+    constants.float("LARGEST_COST", problem.tolerances.largest_cost.min(f64::from(f32::MAX)));
+    constants.float("XTOL", problem.tolerances.step.max(LEAST_XTOL));
     constants.float("INITIAL_DAMPING", settings.initial_damping);
     declare_statuses(&mut constants);
     // what has not ended by then is fitted by the host
     let legs = if is_bounded { LEGS * parameters + 1 } else { 0 };
     let most_rounds = (MOST_ITERATIONS / (points + legs + 1)) as u32;
     let max_rounds = settings.max_rounds.min(most_rounds).min(MOST_ROUNDS);
-    declare_step(&mut constants, &LevenbergMarquardt { max_rounds, ..*settings });
+    declare_step(&mut constants, &LevenbergMarquardt { max_rounds, ..*settings }, &problem.tolerances);
     declare_ends(&mut constants);
     constants.line(&format!("const SHORTENS: bool = {};", settings.largest_step < LONGEST_STEP));
     declare_access(&mut constants, problem, packing);

@@ -11,8 +11,7 @@ use crate::kernels::shader::{Dispatch, Shader, ShaderContext, Target};
 use crate::math::Real;
 use crate::math::triangle::packed_length;
 use crate::recording::Recording;
-use crate::solver::thresholds::{largest_cost, near};
-use crate::solver::{LevenbergMarquardt, Method, NelderMead};
+use crate::solver::{LevenbergMarquardt, Method, NelderMead, Tolerances};
 
 /// Returns the shaders of a round: one for each group of stages, `step` and `halve` or `simplex`, and `compact`. More
 /// than `few_simplices` fill the device.
@@ -71,12 +70,12 @@ fn step(context: &ShaderContext<'_>, recording: &Recording, settings: &Levenberg
     let constants = &mut shader.constants;
     constants.unsigned("TRIANGLE", packed_length(recording.parameters.len()));
     constants.line(&format!("const TRUSTS_STEPS: bool = {};", recording.trusts_steps()));
-    constants.float("FTOL", settings.ftol);
-    let largest_cost = largest_cost(recording.caps_cost);
-    constants.float("LARGEST_COST", largest_cost.min(f64::from(f32::MAX)));
-    constants.float("NEAR", near(settings.ftol, largest_cost).min(f64::from(f32::MAX)));
-    constants.float("XTOL", settings.xtol);
-    declare_step(constants, settings);
+    let tolerances = Tolerances::of_members(settings, recording.caps_cost, f32::COST_NOISE);
+    constants.float("FTOL", tolerances.reduction);
+    constants.float("LARGEST_COST", tolerances.largest_cost.min(f64::from(f32::MAX)));
+    constants.float("NEAR", tolerances.squared_distance.min(f64::from(f32::MAX)));
+    constants.float("XTOL", tolerances.step);
+    declare_step(constants, settings, &tolerances);
     declare_finishing(constants);
     shader
 }

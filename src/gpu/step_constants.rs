@@ -8,16 +8,16 @@ use crate::solver::thresholds::{
     LONGEST_STRIDE, PARALLEL, PATIENCE, RAISE, RESPREAD, ROUNDING, ROUNDING_SHARE, SHRINKS, SLIGHT, SMALLEST_MAGNITUDE,
     SOLVE_ATTEMPTS, STAGNATES, TOGETHER, TRUSTED_COST, TRUSTED_STEP, TRUSTED_STEPS, UNDAMPED, VARIANCE_ERROR,
 };
-use crate::solver::{LevenbergMarquardt, NelderMead};
+use crate::solver::{LevenbergMarquardt, NelderMead, Tolerances};
 
 /// Adds the WGSL constants that `step.wgsl` and `small.wgsl` share: limits of a run, and thresholds of a step.
-pub(super) fn declare_step(constants: &mut Constants, settings: &LevenbergMarquardt) {
-    constants.float("GTOL", settings.gtol);
+pub(super) fn declare_step(constants: &mut Constants, settings: &LevenbergMarquardt, tolerances: &Tolerances) {
+    constants.float("GTOL", tolerances.cosine);
     constants.float("DIAGONAL_FLOOR", settings.diagonal_floor);
     constants.float("LARGEST_STEP", settings.largest_step);
     constants.signed("MAX_ROUNDS", signed(settings.max_rounds));
     constants.signed("MAX_REJECTIONS", signed(settings.max_rejections));
-    constants.float("NOISE", f32::COST_NOISE);
+    constants.float("NOISE", tolerances.cost_error);
     constants.float("UNDAMPED", UNDAMPED);
     constants.float("BEST_CONTRACTION", BEST_CONTRACTION);
     constants.signed("PATIENCE", signed(PATIENCE));

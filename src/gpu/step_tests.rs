@@ -14,8 +14,7 @@ use crate::math::triangle::{packed_index, packed_length};
 use crate::recording::Recording;
 use crate::solver::member::{Member, Phase, Promise};
 use crate::solver::round::step::{Rules, step};
-use crate::solver::thresholds::largest_cost;
-use crate::solver::{Bounds, Damping, LevenbergMarquardt, Method};
+use crate::solver::{Bounds, Damping, LevenbergMarquardt, Method, Tolerances};
 use popfit_testing::random::Random;
 use popfit_testing::required::{Need, skip};
 
@@ -284,8 +283,7 @@ impl Case {
         let rules = Rules {
             bounds: Bounds { lower: &self.lower, upper: &self.upper },
             settings,
-            cost_error: f32::COST_NOISE,
-            largest_cost: largest_cost(recording.caps_cost),
+            tolerances: Tolerances::of_members(settings, recording.caps_cost, f32::COST_NOISE),
             trusts_last_step: recording.trusts_steps(),
         };
         let before = self.member.phase;

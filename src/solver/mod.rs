@@ -21,6 +21,7 @@ pub mod small;
 mod status;
 pub mod surface;
 pub mod thresholds;
+mod tolerances;
 
 pub use crate::buffers::{Estimator, Share};
 pub use bounds::{Bounds, Interval};
@@ -33,3 +34,4 @@ pub use rounds::{Queue, linearise, optimise, stream};
 pub use settings::{LevenbergMarquardt, MOST_STARTS, Method, NelderMead};
 pub use slots::Places;
 pub use status::Status;
+pub use tolerances::Tolerances;

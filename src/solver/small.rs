@@ -6,15 +6,17 @@
 //! what its next step would gain is at most `tolerance` × its cost; the step before is taken on trust.
 
 pub(crate) mod packing;
+mod point_lanes;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::Estimator;
 use super::settings::LevenbergMarquardt;
+use super::{Estimator, Tolerances};
 use crate::error::Result;
 use crate::math::lanes::Lanes;
 pub use crate::values::Numbers;
+pub(crate) use point_lanes::{PointLanes, SeatedFits};
 
 /// Most parameters of a small fit.
 pub const MOST_PARAMETERS: usize = 16;
@@ -114,6 +116,8 @@ pub struct SmallProblem {
     pub predictors: usize,
     pub points: usize,
     pub model: SmallModel,
+    /// True if the model's values at a point do not depend on the points that are evaluated with it.
+    pub is_pointwise: bool,
     /// The twin of `model`, as in a [`Custom`](crate::recording::Custom) stage.
     pub wgsl: String,
     /// True if the derivative by the last parameter is 1 everywhere.
@@ -122,10 +126,9 @@ pub struct SmallProblem {
     pub settings: LevenbergMarquardt,
     /// Maximum number of rounds in all precisions together.
     pub budget: u32,
-    /// Tolerance relative to the cost: a fit ends when its next step would gain at most `tolerance` × its cost.
-    pub tolerance: f64,
-    /// Cost that a higher one counts as in that product, for errors that are absolute; infinite without.
-    pub largest_cost: f64,
+    /// Tolerances of f32, of which f64 takes all but the error of a cost: a fit ends when its next step would gain at
+    /// most that share of its cost.
+    pub tolerances: Tolerances,
     pub estimator: Estimator,
     /// True if variances are those of the sandwich formula: with the scatter of the residuals, and NaN beside priors.
     pub is_sandwich: bool,

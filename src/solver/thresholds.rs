@@ -11,7 +11,7 @@ pub const FINISHING_RISE: f64 = 1.1;
 /// Cosine of the gradient above which a finishing step that led nowhere or was too long counts as far from the minimum.
 pub const FAR_COSINE: f64 = 0.01;
 /// A finishing step must promise less than this share of the one before it, unless that was lengthened or the fit is
-/// not yet [`near`] its minimum.
+/// not yet near its minimum.
 pub const SHRINKS: f64 = 0.8;
 /// Cost that a cost above it counts as where its unit is the noise. A model far from the data has a high cost, which
 /// says nothing about how well a minimum is to be met: 10⁻⁹ of 10⁴ moves parameters by 0.003 of their errors.
@@ -19,25 +19,6 @@ pub const LARGE_COST: f64 = 1e4;
 /// Multiple of it above which no last step is taken on trust: where residuals are large, the slowest parameter hides
 /// behind the others. (Good fits of more than 10⁵ pixels are above it, too, and take one linearisation more.)
 pub const TRUSTED_COST: f64 = 10.0;
-
-/// Returns what a higher cost counts as where `ftol` is a share of it: infinite if a recording does not cap
-/// it.
-pub const fn largest_cost(caps_cost: bool) -> f64 {
-    if caps_cost { LARGE_COST } else { f64::INFINITY }
-}
-
-/// Square of the largest distance from the minimum at which a fit may end, in errors, over `ftol` and [`largest_cost`]:
-/// (0.01)² with 10⁻⁹ and 10⁴. Where that cost is infinite, its unit need not be the noise, and there is no such limit.
-/// The ratio of two reductions mostly overestimates the convergence, so half of the 0.02 errors that we aim for keeps
-/// fits within them.
-const NEAR: f64 = 10.0;
-/// Smallest `ftol` that this limit allows for. With a smaller one, the steps that rounding leaves would exceed it.
-const LEAST_NEAR: f64 = 1e-9;
-
-/// Returns the square of the largest distance from the minimum at which a fit may end, in errors.
-pub fn near(ftol: f64, largest_cost: f64) -> f64 {
-    NEAR * ftol.max(LEAST_NEAR) * largest_cost
-}
 
 /// Ratio of the predicted reductions of successive finishing steps above which they creep, if they are parallel: each
 /// is more than half as long as the one before it.

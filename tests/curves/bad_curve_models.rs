@@ -162,36 +162,6 @@ fn derivatives_that_overflow_are_differences() {
     assert!(!slopes("exp(-(x/s)^2)", 1.0, &[0.0])[1].is_finite());
 }
 
-/// A control at dose 0 in the four usual spellings, with a lower level that starts at 0 (julia 49199): derivatives by
-/// the dose and the slope are products of 0 and infinity there, and their limits are 0.
-#[test]
-fn a_control_at_dose_zero_is_fitted() {
-    let doses = [0.0, 0.001, 0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0].map(|dose| [dose; 3]).concat();
-    let noise = [0.4, -1.1, 0.9, 2.0, -0.5, -1.4, 0.3, 1.2, -0.8];
-    let response = |dose: f64| 10.0 + 90.0 * dose.powf(1.5) / (dose.powf(1.5) + 0.8f64.powf(1.5));
-    let y: Vec<f64> = doses.iter().enumerate().map(|(j, dose)| response(*dose) + noise[j % 9]).collect();
-    for text in [
-        "lo+(hi-lo)/(1+(x/ec)^(-h))",
-        "lo+(hi-lo)/(1+(ec/x)^h)",
-        "lo+(hi-lo)/(1+exp(-h*(ln(x)-ec)))",
-        "lo+(hi-lo)/(1+10^((ec-log10(x))*h))",
-    ] {
-        let formula = Formula::parse(text).unwrap().with_parameters(&["lo", "hi", "ec", "h"]).unwrap();
-        for device in devices() {
-            let fitter = CurveFitter::new(formula.clone(), device);
-            let curves =
-                Curves::on_common_grid(&doses, y.repeat(2), [0.0, 1.0].map(|lo| [lo, 100.0, 0.9, 1.0]).concat());
-            let (fits, columns) = (fitter.fit(&curves).unwrap(), fitter.fit_columns(&curves).unwrap());
-            for k in 0..2 {
-                assert!(fits[k].status.is_success(), "{text}: {:?}", fits[k]);
-                assert!((fits[k].chi2 / fits[1].chi2 - 1.0).abs() < 1e-6, "{text}: {:?}", fits[k]);
-                assert!(columns.status[k].is_success(), "{text}: {columns:?}");
-                assert!((columns.chi2[k] / fits[1].chi2 - 1.0).abs() < 1e-6, "{text}: {columns:?}");
-            }
-        }
-    }
-}
-
 /// A held parameter has no derivative, and its value of 0 says nothing: a steep step with a held shape and offset fits.
 #[test]
 fn derivatives_that_overflow_beside_held_parameters_are_differences() {
@@ -211,10 +181,10 @@ fn what_is_not_finite_at_the_start_is_named() {
     for device in devices() {
         for (text, start, estimator, part) in [
             (
-                "sqrt(a)*x + b",
-                [0.0, 1.0],
+                "sqrt(sign(a) - 1)*x + b",
+                [1.0, 1.0],
                 Estimator::LeastSquares,
-                "the derivative by `a` is not finite at the start: inf at point 0",
+                "the derivative by `a` is not finite at the start: NaN at point 0",
             ),
             (
                 "a*log(x - b)",

@@ -142,6 +142,8 @@ fn one_row_holds_for_all_curves() {
     sigma[7] = f32::INFINITY;
     let start = [2.5, 0.7];
     let (starts, sigmas, masks) = (start.repeat(FITS), sigma.repeat(FITS), mask.repeat(FITS));
+    // one sigma holds for all points
+    let (alike, all_alike) = ([0.07f32], vec![0.07f32; FITS * POINTS]);
     let common = |starts| Curves::on_common_grid(&data.x.double, &data.y.double, starts);
     let own = |starts| Curves::on_own_grids(&data.own_x.single, &data.y.single, starts);
     let pairs = || {
@@ -153,6 +155,8 @@ fn one_row_holds_for_all_curves() {
                 common(&start[..]).mask(&mask).sigma(&data.sigma.single),
                 common(&starts).mask(&masks).sigma(&data.sigma.single),
             ],
+            [common(&start[..]).sigma(&alike[..]).mask(&mask), common(&starts).sigma(&all_alike).mask(&masks)],
+            [own(&start[..]).points(POINTS).sigma(&alike[..]), own(&starts).sigma(&all_alike)],
             [own(&start[..]).points(POINTS).sigma(&sigma).mask(&mask), own(&starts).sigma(&sigmas).mask(&masks)],
         ]
     };

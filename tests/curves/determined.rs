@@ -79,3 +79,35 @@ fn a_peak_between_two_points_is_undetermined() {
     assert!(!fit.status.is_success() || fit.flags.contains(Flags::UNDETERMINED), "{fit:?}");
     assert!(!columns.status[0].is_success() || columns.flags[0].contains(Flags::UNDETERMINED), "{columns:?}");
 }
+
+/// Nelder–Mead flags what Levenberg–Marquardt flags: it ends at the same minima, and what they determine is the same.
+#[test]
+fn a_simplex_flags_what_the_data_do_not_determine() {
+    let x: Vec<f64> = (0..20).map(f64::from).collect();
+    let noise = |j: usize| 0.05 * ((j * 7919 % 101) as f64 / 50.0 - 1.0);
+    let level: Vec<f64> = vec![4.0; 20];
+    let noisy = |of: &dyn Fn(f64) -> f64| x.iter().enumerate().map(|(j, x)| of(*x) + noise(j)).collect::<Vec<f64>>();
+    let decay = noisy(&|x| 3.0 * (-0.4 * x).exp());
+    let line = noisy(&|x| 1.0 + 0.2 * x);
+    for (text, y, starts) in [
+        ("a/(((x-m)/g)^2+1)+c", &level, vec![1.0, 9.0, 2.0, 4.0]),
+        ("a*exp(-(x-m)^2/(2*g^2))+c", &level, vec![1.0, 9.0, 2.0, 4.0]),
+        ("(a+b)*exp(-k*x)", &decay, vec![1.0, 1.0, 0.5]),
+        ("a*b*exp(-k*x)", &decay, vec![1.0, 1.0, 0.5]),
+        ("a*exp(-k*x)+0*d", &decay, vec![1.0, 0.5, 1.0]),
+        ("a*exp(-k*x)+min(d, 1)", &decay, vec![1.0, 0.5, 2.0]),
+        ("a*exp(x/s)+c", &line, vec![1.0, 10.0, 1.0]),
+        ("a*exp(-(x-m)^2/(2*s^2))+c", &decay, vec![1.0, -3.0, 3.0, 0.1]),
+    ] {
+        let fitter = CurveFitter::new(Formula::parse(text).unwrap(), Device::cpu());
+        let curves = Curves::on_common_grid(&x, y, starts);
+        let lm = fitter.fit(&curves).unwrap().swap_remove(0);
+        let simplex = fitter.solver(CurveFitter::NELDER_MEAD);
+        let (fit, columns) = (simplex.fit(&curves).unwrap().swap_remove(0), simplex.fit_columns(&curves).unwrap());
+        println!("{text}: {} {} {:?}, {} {} {:?}", lm.status, lm.flags, lm.errors, fit.status, fit.flags, fit.errors);
+        if lm.status.is_success() && fit.status.is_success() && (fit.chi2 - lm.chi2).abs() <= 1e-4 * lm.chi2 + 1e-12 {
+            assert_eq!(lm.flags, fit.flags, "{text}: {lm:?} {fit:?}");
+        }
+        assert_eq!(columns.flags[0], fit.flags, "{text}");
+    }
+}

@@ -17,5 +17,6 @@ mod models;
 mod nist;
 mod scales;
 mod seams;
+mod singular_starts;
 mod small;
 mod true_chi2;

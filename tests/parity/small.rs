@@ -9,7 +9,7 @@ use popfit::low_level::solver::small::{
     LaneBlock, LaneGrid, LaneModel, Numbers, PART, Rounding, Shape, SmallBatch, SmallColumns, SmallModel, SmallParts,
     SmallProblem, SumRounding, WAITING,
 };
-use popfit::low_level::solver::{Device, Estimator, LevenbergMarquardt};
+use popfit::low_level::solver::{Device, Estimator, LevenbergMarquardt, Tolerances};
 use popfit::{Formula, Status};
 
 const POINTS: usize = 21;
@@ -118,9 +118,9 @@ fn fit_parts(
         ends_in_ones: false,
         settings: LevenbergMarquardt::default().diagonal_floor(0.3).largest_step(10.0),
         budget: 1000,
+        is_pointwise: true,
         is_sandwich: false,
-        tolerance: 1e-9,
-        largest_cost: f64::INFINITY,
+        tolerances: Tolerances::with_reduction(&LevenbergMarquardt::default(), 1e-9, f64::INFINITY, 1e-6),
         estimator: Estimator::LeastSquares,
         priors: Vec::new(),
         rounding: Rounding { points: boundless(), times: 1.0, sums },

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use popfit::low_level::Task;
 use popfit::low_level::gpu::{KernelSource, kernel_sources, small_fit_source};
 use popfit::low_level::recording::{Recording, Stage};
-use popfit::low_level::solver::Method;
 use popfit::low_level::solver::small::{LaneModel, Rounding, SmallModel, SmallProblem, SumRounding};
+use popfit::low_level::solver::{Method, Tolerances};
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
 use popfit::{
     CurveFitter, Curves, Device, Estimator, Formula, LevenbergMarquardt, ModelFile, NelderMead, SpectralFitter,
@@ -102,9 +102,9 @@ fn small_fits(recording: &Recording) -> Result<Option<KernelSource>, Failure> {
         ends_in_ones: true,
         settings: LevenbergMarquardt::default(),
         budget: 1000,
+        is_pointwise: true,
         is_sandwich: false,
-        tolerance: 1e-6,
-        largest_cost: f64::INFINITY,
+        tolerances: Tolerances::with_reduction(&LevenbergMarquardt::default(), 1e-6, f64::INFINITY, 1e-6),
         estimator: Estimator::LeastSquares,
         priors: Vec::new(),
         rounding: Rounding { points: no_rows, times: 0.0, sums: Some(ROUNDING) },

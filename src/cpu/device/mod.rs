@@ -30,8 +30,7 @@ use crate::solver::round::step::Rules;
 use crate::solver::round::{halve, step};
 use crate::solver::simplex::{FirstSimplex, LANES, Simplex};
 use crate::solver::small::{SmallFitter, SmallProblem};
-use crate::solver::thresholds::largest_cost;
-use crate::solver::{LevenbergMarquardt, Method, Places};
+use crate::solver::{LevenbergMarquardt, Method, Places, Tolerances};
 use crate::threads;
 use block::Block;
 use linearise::{linearise, rows_of};
@@ -230,11 +229,11 @@ impl<R: Real> CpuPopulation<R> {
         self.evaluate(members.iter_mut().collect());
         let (begin, count) = (self.begin(), members.len());
         let recording = &self.inputs.recording;
-        let (cost_error, trusts_last_step) = (R::COST_NOISE, recording.trusts_steps());
-        let largest_cost = largest_cost(recording.caps_cost);
+        let tolerances = Tolerances::of_members(settings, recording.caps_cost, R::COST_NOISE);
+        let trusts_last_step = recording.trusts_steps();
         for member in members {
             let bounds = self.inputs.bounds(member.spectrum);
-            step::step(member, &Rules { bounds, settings, cost_error, largest_cost, trusts_last_step });
+            step::step(member, &Rules { bounds, settings, tolerances, trusts_last_step });
         }
         self.moved(count, begin);
     }

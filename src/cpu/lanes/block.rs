@@ -9,7 +9,9 @@ use crate::buffers::ResidualScatter;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes};
 use crate::math::triangle::{packed_index, packed_length};
-use crate::solver::small::{AddUp, GaussianPrior, LaneBlock, LaneGrid, LaneModel, LaneSum, SmallBatch, SmallProblem};
+use crate::solver::small::{
+    AddUp, GaussianPrior, LaneBlock, LaneGrid, LaneModel, LaneSum, PointLanes, SeatedFits, SmallBatch, SmallProblem,
+};
 use crate::solver::thresholds::{LEAST_FTOL, LEAST_XTOL, UNDAMPED};
 
 /// Most points whose rows are in the cache at a time.
@@ -109,6 +111,7 @@ pub struct Block<R> {
     pub least: Vec<Lanes<R>>,
     registers: Vec<Lanes<R>>,
     rows: Vec<Lanes<R>>,
+    point_lanes: PointLanes<R>,
 }
 
 impl<R: Real> Block<R> {
@@ -154,6 +157,7 @@ impl<R: Real> Block<R> {
             least: lanes(parameters),
             registers: Vec::new(),
             rows: lanes(POINTS * (1 + parameters)),
+            point_lanes: PointLanes::new(),
         }
     }
 
@@ -183,49 +187,56 @@ impl<R: Real> Block<R> {
         &ROUNDING[usize::from(size_of::<R>() == 8)]
     }
 
-    /// Computes cost, gradient and normal matrix of every lane's fit at its trial point.
-    pub fn linearise(&mut self, problem: &SmallProblem, model: &Model<'_, R>) {
+    /// Computes cost, gradient and normal matrix at their trial points of the fits in the lanes of which `seats` has the
+    /// bits; what is computed for others means nothing.
+    pub fn linearise(&mut self, problem: &SmallProblem, model: &Model<'_, R>, seats: u64) {
         match model.sums {
             Some(add_up) => {
                 let Block { trial: parameters, registers, y, trial_sums: sums, .. } = self;
                 add_up(LaneSum { parameters, registers, y, sums });
                 self.add_priors(&problem.priors, false);
             }
-            None => self.sum(problem, model, false, None),
+            None => self.sum(problem, model, seats, Place::Trial),
         }
     }
 
-    /// Computes the sums (cost, gradient, normal matrix) at trial points or, if `expected`, for the covariance at
-    /// accepted ones, with the scatter of the residuals for that of the sandwich formula.
-    fn sum(
-        &mut self,
-        problem: &SmallProblem,
-        model: &Model<'_, R>,
-        expected: bool,
-        mut scatter: Option<&mut [ResidualScatter; LANES]>,
-    ) {
+    /// Computes the sums (cost, gradient, normal matrix) at trial points or, for the covariance, at accepted ones.
+    fn sum(&mut self, problem: &SmallProblem, model: &Model<'_, R>, seats: u64, mut place: Place<'_>) {
+        let expected = matches!(place, Place::Accepted(_));
         let mut cost = Lanes::splat(R::ZERO);
+        let stride = 1 + self.parameters;
+        let grid = if self.x.is_empty() { LaneGrid::Shared(model.shared_x) } else { LaneGrid::Own(&self.x) };
+        let parameters = if expected { &self.accepted[..] } else { &self.trial };
+        let all_y = if problem.estimator.is_least_squares() { &self.y[..] } else { &[] };
+        let by_points = problem.is_pointwise && PointLanes::<R>::suit(seats.count_ones() as usize, self.points);
+        if by_points {
+            let (points, predictors) = (self.points, problem.predictors);
+            self.point_lanes.evaluate(
+                model.rows,
+                seats,
+                &SeatedFits { points, predictors, grid, parameters, y: all_y, stride },
+            );
+        }
         let some = self.points.div_ceil(self.points.div_ceil(POINTS));
         for first in (0..self.points).step_by(some) {
             let points = first..self.points.min(first + some);
-            let grid = if self.x.is_empty() { LaneGrid::Shared(model.shared_x) } else { LaneGrid::Own(&self.x) };
-            let stride = 1 + self.parameters;
             let rows = &mut self.rows[..points.len() * stride];
-            let parameters = if expected { &self.accepted[..] } else { &self.trial };
-            let registers = &mut self.registers;
-            let y = if problem.estimator.is_least_squares() { &self.y[..] } else { &[] };
-            (model.rows)(LaneBlock {
-                points: points.clone(),
-                of_points: self.points,
-                grid,
-                parameters,
-                registers,
-                y,
-                rows,
-                stride,
-            });
+            if by_points {
+                self.point_lanes.put(points.clone(), rows);
+            } else {
+                (model.rows)(LaneBlock {
+                    points: points.clone(),
+                    of_points: self.points,
+                    grid,
+                    parameters,
+                    registers: &mut self.registers,
+                    y: all_y,
+                    rows,
+                    stride,
+                });
+            }
             let (y, weight) = (&self.y[points.clone()], self.weight.get(points.clone()).unwrap_or(&[]));
-            let scatter = scatter.as_deref_mut();
+            let scatter = if let Place::Accepted(Some(scatter)) = &mut place { Some(&mut **scatter) } else { None };
             Shares { estimator: problem.estimator, expected, scatter, y, weight, rows, cost: &mut cost }.run();
             let ones = problem.ends_in_ones && self.weight.is_empty() && problem.estimator.is_least_squares();
             Gram { rows, stride, sums: &mut self.trial_sums, fresh: first == 0, ones }.run();
@@ -250,13 +261,14 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Writes the variances of parameters inside their bounds, the diagonal of the inverse normal matrix, into `delta`.
-    pub fn variances(&mut self, problem: &SmallProblem, model: &Model<'_, R>) {
+    /// Writes the variances of parameters inside their bounds, the diagonal of the inverse normal matrix, into `delta`,
+    /// for the fits in the lanes of which `seats` has the bits.
+    pub fn variances(&mut self, problem: &SmallProblem, model: &Model<'_, R>, seats: u64) {
         let expected = !problem.estimator.is_least_squares();
         let mut scatter = problem.is_sandwich.then(|| [ResidualScatter::default(); LANES]);
         if expected {
             // nobody reads a trial's sums any more
-            self.sum(problem, model, true, scatter.as_mut());
+            self.sum(problem, model, seats, Place::Accepted(scatter.as_mut()));
             std::mem::swap(&mut self.sums, &mut self.trial_sums);
         }
         pulp::Arch::new().dispatch(Part { block: self, action: Action::Invert });
@@ -283,6 +295,13 @@ impl<R: Real> Block<R> {
     pub fn step(&mut self, problem: &SmallProblem) {
         pulp::Arch::new().dispatch(Part { block: self, action: Action::Step(problem) });
     }
+}
+
+/// Points at which a block's sums are computed.
+enum Place<'a> {
+    Trial,
+    /// For the covariance, with the scatter of the residuals for that of the sandwich formula.
+    Accepted(Option<&'a mut [ResidualScatter; LANES]>),
 }
 
 /// Operation on a block in a `pulp` dispatch.

@@ -14,10 +14,10 @@ use super::solve::Factors;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, pick};
 use crate::math::triangle::{packed_index, packed_length};
-use crate::solver::Status;
 use crate::solver::round::step::decisions::least_reduction;
 use crate::solver::small::{LaneBlock, LaneGrid, Rounding, SmallBatch, SmallColumns, SmallProblem, SumRounding};
 use crate::solver::thresholds::{LEAST_COST, ROUNDING, ROUNDING_SHARE, VARIANCE_ERROR};
+use crate::solver::{Status, Tolerances};
 
 /// f32 fits that have ended, for which a bound on the rounding is computed. P is the number of parameters.
 pub struct Doubts {
@@ -198,7 +198,8 @@ impl Doubts {
                 moved.0[l] += x[l] * x[l] / variance[l];
             }
         }
-        let (tolerance, largest_cost) = (problem.tolerance as f32, problem.largest_cost as f32);
+        let Tolerances { reduction, largest_cost, .. } = problem.tolerances;
+        let (tolerance, largest_cost) = (reduction as f32, largest_cost as f32);
         let (count, points) = (self.parameters.len() as f32, problem.points as f32);
         let (of_sums, largest) = (points.sqrt(), VARIANCE_ERROR / (ROUNDING * points));
         let [values, bounds] = &self.sums;

@@ -92,7 +92,7 @@ impl<R: Real> Block<R> {
     #[inline(always)]
     pub fn choose<S: Simd>(&mut self, simd: S, problem: &SmallProblem) {
         self.set_free();
-        let flat = self.is_flat(problem.settings.gtol);
+        let flat = self.is_flat(problem.tolerances.cosine);
         self.solve(simd);
         // of the whole step: a shortened one never counts as small
         let Promises { gain, loss, length, size } = self.promises(simd);
@@ -267,10 +267,10 @@ impl<R: Real> Limits<R> {
             (false, _) => 1.0,
         };
         Limits {
-            tolerance: R::of(problem.tolerance),
-            largest_cost: R::of(problem.largest_cost),
+            tolerance: R::of(problem.tolerances.reduction),
+            largest_cost: R::of(problem.tolerances.largest_cost),
             rounding: R::of(rounding.reduction),
-            xtol: R::of(problem.settings.xtol.max(rounding.step)),
+            xtol: R::of(problem.tolerances.step.max(rounding.step)),
             undamped: R::of(rounding.undamped),
             patience: R::of(PATIENCE.into()),
             best_contraction: R::of(if ends && size_of::<R>() == 4 { LAST_CONTRACTION } else { BEST_CONTRACTION }),

@@ -12,7 +12,7 @@ use crate::solver::member::{Member, Phase};
 use crate::solver::round::step::{Rules, step};
 use crate::solver::small::{Numbers, Rounding, SmallBatch, SmallModel, SmallProblem};
 use crate::solver::thresholds::CLOSE;
-use crate::solver::{Bounds, Estimator, LevenbergMarquardt};
+use crate::solver::{Bounds, Estimator, LevenbergMarquardt, Tolerances};
 
 const SETTINGS: LevenbergMarquardt = LevenbergMarquardt {
     max_rounds: 60,
@@ -105,6 +105,7 @@ fn compare(count: usize, boxed: bool, seen: &mut Seen) {
     let mut block = block(&small, &batch);
     let mut members: Vec<Member> =
         starts.chunks(count).map(|start| Member::new(0, 0, start, SETTINGS.initial_damping)).collect();
+    block.most_rounds = Lanes::splat(f64::from(SETTINGS.max_rounds));
     let mut followed = [true; LANES];
     for _ in 0..SETTINGS.max_rounds {
         for (l, problem) in problems.iter().enumerate() {
@@ -124,8 +125,12 @@ fn compare(count: usize, boxed: bool, seen: &mut Seen) {
 /// Takes a member's step and compares it with that of a lane of the block; returns `false`, without a look at it, once
 /// the member no longer searches far from its end.
 fn compare_step(member: &mut Member, bounds: Bounds<'_>, (block, l): (&Block<f64>, usize), seen: &mut Seen) -> bool {
-    let rules =
-        Rules { bounds, settings: &SETTINGS, cost_error: 1e-13, largest_cost: f64::INFINITY, trusts_last_step: true };
+    let rules = Rules {
+        bounds,
+        settings: &SETTINGS,
+        tolerances: Tolerances::of_members(&SETTINGS, false, 1e-13),
+        trusts_last_step: true,
+    };
     step(member, &rules);
     let searches = member.is_active() && member.phase == Phase::Searching;
     if !(searches && is_far(member) && member.damping.mu > LITTLE_DAMPING) {
@@ -167,9 +172,9 @@ fn small(parameters: usize) -> SmallProblem {
         ends_in_ones: false,
         settings: SETTINGS,
         budget: 1000,
+        is_pointwise: true,
         is_sandwich: false,
-        tolerance: SETTINGS.ftol,
-        largest_cost: f64::INFINITY,
+        tolerances: Tolerances::with_reduction(&SETTINGS, SETTINGS.ftol, f64::INFINITY, 1e-6),
         estimator: Estimator::LeastSquares,
         priors: Vec::new(),
         rounding: Rounding { points: Arc::new(|_| {}), times: 0.0, sums: None },

@@ -5,6 +5,7 @@ use rayon::prelude::*;
 
 use crate::curves::ends::end::NOT_MOVED;
 use crate::curves::ends::plateau::Neighbourhood;
+use crate::curves::input::begin;
 use crate::curves::input::data::{Curve, Grid};
 use crate::curves::input::dominance::is_dominated;
 use crate::curves::results::result::CurveFit;
@@ -35,6 +36,14 @@ struct Search {
     begin: Option<Vec<f64>>,
     /// Number of evaluations of the model, the first of them with derivatives.
     evaluations: u32,
+}
+
+/// The grid of the curves of a pass, and the watch over their run.
+#[derive(Clone, Copy)]
+struct CurveGrid<'a> {
+    grid: Grid,
+    points: usize,
+    watch: &'a Watch<'a>,
 }
 
 impl CurveRun {
@@ -84,10 +93,10 @@ impl CurveRun {
         Ok(())
     }
 
-    /// Fits curves again, from their starts and with settings that suit what went wrong: almost without damping those
-    /// whose fits have failed because a few points outweigh all others (damping by the normal matrix's diagonal keeps
-    /// them from their minima), and with longer steps those from whose data a parameter has run away. Without polish a
-    /// fit stays where the solver has left it.
+    /// Fits curves again, from their starts and in the way that suits what went wrong: beside their starts those where
+    /// only derivatives are not finite; almost without damping those whose fits have failed because a few points
+    /// outweigh all others (damping by the normal matrix's diagonal keeps them from their minima); with longer steps
+    /// those of which a parameter has run away. Without polish a fit stays where the solver has left it.
     pub(crate) fn repeat_with_other_steps(
         &self,
         grid: Grid,
@@ -100,19 +109,31 @@ impl CurveRun {
         if !self.polish || self.device.inner.runs_wgsl() {
             return Ok(());
         }
+        let grid_of = CurveGrid { grid, points, watch };
+        // 1. Starts where only derivatives are not finite, that of a root at 0: beside them.
+        let beside = |curve: &Curve, fit: &CurveFit| {
+            let is_singular = fit.status == Status::NotFinite && self.failures.text(curve.index).is_none();
+            let begin = is_singular.then(|| begin::beside_singularity(&self.problem(curve))).flatten()?;
+            Some(Curve { begin, ..curve.clone() })
+        };
+        self.repeat(settings, &beside, grid_of, curves, fits)?;
+        // 2. Curves that a few points hold in one direction: undamped.
         let has_failed = |fit: &CurveFit| matches!(fit.status, Status::Stalled | Status::MaxRounds | Status::Singular);
         let is_held =
             |curve: &Curve, fit: &CurveFit| has_failed(fit) && is_dominated(&curve.weight, curve.free().len());
+        let held = |curve: &Curve, fit: &CurveFit| is_held(curve, fit).then(|| curve.clone());
         let undamped = LevenbergMarquardt { initial_damping: NO_DAMPING, ..settings };
-        self.repeat(undamped, &is_held, grid, points, curves, fits, watch)?;
+        self.repeat(undamped, &held, grid_of, curves, fits)?;
         if settings.largest_step >= LONG_STEP {
             return Ok(());
         }
-        let has_run_away = |curve: &Curve, fit: &CurveFit| {
-            fit.flags.contains(Flags::UNDETERMINED) && self.has_run_away(&fit.parameters, &curve.start)
+        // 3. Parameters that ran away: with longer steps.
+        let runaways = |curve: &Curve, fit: &CurveFit| {
+            let is_open = fit.flags.contains(Flags::UNDETERMINED);
+            (is_open && self.has_run_away(&fit.parameters, &curve.start)).then(|| curve.clone())
         };
         let longer = LevenbergMarquardt { largest_step: LONG_STEP, ..settings };
-        self.repeat(longer, &has_run_away, grid, points, curves, fits, watch)
+        self.repeat(longer, &runaways, grid_of, curves, fits)
     }
 
     /// Returns whether a parameter has moved far beyond its size at the start.
@@ -121,26 +142,27 @@ impl CurveRun {
         parameters.iter().zip(start).any(|(x, start)| x.abs() > RUNAWAY * start.abs().max(round(*start)))
     }
 
-    /// Fits the curves whose fits are `open` again, from their starts, by other settings, and keeps what is better.
-    #[expect(clippy::too_many_arguments, reason = "curves, their fits, and how they are fitted")]
+    /// Fits curves again, by other settings, as `again` has them (`None`: not again), and keeps what is better.
     fn repeat(
         &self,
         settings: LevenbergMarquardt,
-        is_open: &dyn Fn(&Curve, &CurveFit) -> bool,
-        grid: Grid,
-        points: usize,
+        again: &dyn Fn(&Curve, &CurveFit) -> Option<Curve>,
+        CurveGrid { grid, points, watch }: CurveGrid,
         curves: &[Curve],
         fits: &mut [CurveFit],
-        watch: &Watch,
     ) -> Result<()> {
-        let has_rounds = |k: usize| fits[k].rounds < curves[k].budget;
-        let open: Vec<usize> = (0..fits.len()).filter(|&k| has_rounds(k) && is_open(&curves[k], &fits[k])).collect();
-        if open.is_empty() || watch.is_stopped() {
+        if watch.is_stopped() {
+            return Ok(());
+        }
+        let begun = |k: usize| {
+            let curve = again(&curves[k], &fits[k]).filter(|curve| fits[k].rounds < curve.budget)?;
+            Some((k, Curve { budget: curve.budget - fits[k].rounds, ..curve }))
+        };
+        let (open, again): (Vec<usize>, Vec<Curve>) = (0..fits.len()).filter_map(begun).unzip();
+        if open.is_empty() {
             return Ok(());
         }
         let run = CurveRun { solver: CurveSolver::Lm(settings), ..self.clone() };
-        let begun = |&k: &usize| Curve { budget: curves[k].budget - fits[k].rounds, ..curves[k].clone() };
-        let again: Vec<Curve> = open.iter().map(begun).collect();
         let mut passes = Passes::new(&run, grid, points, again.len())?;
         for (places, curves) in open.chunks(passes.capacity).zip(again.chunks(passes.capacity)) {
             let outcomes = passes.solve(curves, watch)?;

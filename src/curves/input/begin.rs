@@ -16,6 +16,8 @@ const FAR_FROM_1: f64 = 1e6;
 const LARGEST: f64 = 1e15;
 /// Largest size of rows in f64.
 const LARGEST_IN_F64: f64 = 1e100;
+/// Share of its size by which a parameter is moved off a point where a derivative is not finite.
+const BESIDE: f64 = 1e-3;
 /// Maximum number of attempts to measure units: differences need the unit that they help to find.
 const ATTEMPTS: usize = 4;
 
@@ -33,6 +35,38 @@ pub(crate) fn prepare(problem: &Problem, round: fn(f64) -> f64) -> Option<(Vec<f
     });
     let scale = units(problem, &begin, scale.collect(), round);
     (begin != *start || scale != problem.curve.scale).then_some((begin, scale))
+}
+
+/// Returns a point beside a curve's first one where all derivatives are finite, if only derivatives are not finite
+/// there: those by the offset of a square root that begins at 0. `None` elsewhere, or if there is no such point within
+/// the bounds at which those parameters have an effect.
+pub(crate) fn beside_singularity(problem: &Problem) -> Option<Vec<f64>> {
+    let curve = problem.curve;
+    let begin = &curve.begin;
+    let points = curve.y.len();
+    let is_finite = |row: &[f64]| row.iter().zip(&curve.weight).all(|(x, weight)| x.is_finite() || *weight == 0.0);
+    let rows = problem.model_rows(true, begin, &curve.scale)?;
+    let (model, slopes) = rows.split_at(points);
+    let free = curve.free();
+    let singular: Vec<usize> =
+        free.into_iter().filter(|&p| !is_finite(&slopes[p * points..(p + 1) * points])).collect();
+    if !is_finite(model) || singular.is_empty() {
+        return None;
+    }
+    let beside = |share: f64| {
+        let mut trial = begin.clone();
+        for &p in &singular {
+            let shift = share * begin[p].abs().max(curve.scale[p]);
+            trial[p] = (begin[p] + shift).clamp(curve.lower[p], curve.upper[p]);
+        }
+        trial
+    };
+    let is_regular = |trial: &Vec<f64>| {
+        let rows = problem.model_rows(true, trial, &curve.scale);
+        let acts = |rows: &[f64], p: usize| norms(curve, &rows[(1 + p) * points..(2 + p) * points]).0 > 0.0;
+        rows.is_some_and(|rows| rows.chunks_exact(points).all(is_finite) && singular.iter().all(|p| acts(&rows, *p)))
+    };
+    [BESIDE, -BESIDE].into_iter().map(beside).find(is_regular)
 }
 
 /// Returns √(Σ (w v)²) over the points of positive weight w, for a row v of model values and for the data.

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 
 use crate::curves::input::dominance::is_beyond_floats;
+use crate::curves::input::no_counts::may_all_be_zero;
 use crate::curves::input::rows::Counts;
+use crate::curves::input::sizes::{has_squares, rounding};
 use crate::curves::input::units;
 use crate::error::{Error, Result};
 use crate::recording::Limits;
@@ -86,8 +88,8 @@ impl<'a> Curves<'a> {
         Curves { points: Some(points), ..self }
     }
 
-    /// Sets standard deviations (curves, points) or (points); without, all are 1. An infinite one masks its point, as
-    /// in scipy and lmfit. A point may outweigh all others, to force a curve through it; with a sigma below the
+    /// Sets standard deviations (curves, points), (points) or (1); without, all are 1. An infinite one masks its point,
+    /// as in scipy and lmfit. A point may outweigh all others, to force a curve through it; with a sigma below the
     /// rounding of its y (10⁻¹⁴ of it) the curve is a bad input.
     #[must_use]
     pub fn sigma(self, sigma: impl Into<Values<'a>>) -> Curves<'a> {
@@ -151,7 +153,7 @@ impl<'a> Curves<'a> {
         let of_curves = [curves * parameters.len(); 2];
         let all = [
             ("y", Some(self.y.len()), [curves * points; 2], &of_points),
-            ("sigma", length(&self.sigma), each, &of_points),
+            ("sigma", length(&self.sigma).filter(|found| *found != 1), each, &of_points),
             ("mask", self.mask.as_ref().map(|mask| mask.len()), each, &of_points),
             ("lower", length(&self.lower), of_curves, &of_bounds),
             ("upper", length(&self.upper), of_curves, &of_bounds),
@@ -341,10 +343,10 @@ impl Curve {
         if !has_squares(size) {
             return Err(format!("bad_scale: y is up to {size:e} sigma, the square of which leaves f64's range"));
         }
-        // a likelihood that only grows as the model goes to 0 has no optimum
         let counted = self.y.iter().zip(&self.weight).any(|(y, weight)| *weight > 0.0 && *y > 0.0);
-        if settings.estimator.takes_counts() && !counted {
-            return Err("no_counts: every count is 0".into());
+        let needs_counts = || !may_all_be_zero(&self.lower, &self.upper, settings.priors);
+        if settings.estimator.takes_counts() && !counted && needs_counts() {
+            return Err("no_counts: every count is 0: bound a parameter, or give a prior".into());
         }
         Ok(())
     }
@@ -388,16 +390,4 @@ impl Curve {
     pub fn free(&self) -> Vec<usize> {
         (0..self.start.len()).filter(|&p| self.lower[p] < self.upper[p]).collect()
     }
-}
-
-/// Returns Σ (w y ε/2)² of weighted data w y: the χ² that rounding to numbers of spacing ε may leave of any residuals.
-/// A smaller χ² says nothing about the noise.
-pub(crate) fn rounding(weighted: impl Iterator<Item = f64>, epsilon: f64) -> f64 {
-    weighted.map(|y| (0.5 * epsilon * y).powi(2)).sum()
-}
-
-/// Returns whether data whose largest magnitude is `size` can be squared in f64 without loss of digits: 0, or 1e-140 to
-/// 1e140.
-pub(crate) fn has_squares(size: f64) -> bool {
-    (size == 0.0) | (1e-140..=1e140).contains(&size)
 }

@@ -3,6 +3,7 @@
 pub mod begin;
 pub mod data;
 pub mod dominance;
+pub mod no_counts;
 pub mod rows;
 pub mod settings;
 pub mod sizes;

@@ -41,7 +41,7 @@ impl<'a> Curves<'a> {
     pub(crate) fn pick(&self, curves: &[usize], total: usize, starts: Vec<f64>) -> Curves<'_> {
         let of = |values: &Values<'a>| values.rows(total, curves);
         let points = self.y.len() / total.max(1);
-        let of_points = |values: &Values<'a>| match values.len() == points {
+        let of_points = |values: &Values<'a>| match values.len() == points || values.len() == 1 {
             true => values.rows(1, &[0]),
             false => of(values),
         };
@@ -93,19 +93,19 @@ impl<'a> Curves<'a> {
             false => Cow::Borrowed(&mask[curves.start * points..curves.end * points]),
         });
         let Some(sigma) = &self.sigma else { return mask };
-        let is_row = sigma.len() == points;
-        let places = if is_row { 0..points } else { curves.start * points..curves.end * points };
+        let is_row = sigma.len() == points || sigma.len() == 1;
+        let places = if is_row { 0..sigma.len() } else { curves.start * points..curves.end * points };
         if !sigma.has_infinite(places.clone()) {
             return mask;
         }
-        let infinite = |k: usize| sigma.at(places.start + if is_row { k % points } else { k }) == f64::INFINITY;
+        let infinite = |k: usize| sigma.at(places.start + if is_row { k % sigma.len() } else { k }) == f64::INFINITY;
         let is_masked = |k: usize| mask.as_ref().is_some_and(|mask| mask[k]) || infinite(k);
         Some((0..curves.len() * points).map(is_masked).collect())
     }
 }
 
 /// Returns rows of a range of curves in f64, each of `length` numbers: of `values` (curves, length), or of its only row
-/// again and again. They are borrowed, if they are stored so, or in `scratch`.
+/// or number again and again. They are borrowed, if they are stored so, or in `scratch`.
 pub(crate) fn rows_of<'s>(
     values: &'s Values,
     curves: Range<usize>,
@@ -118,9 +118,9 @@ pub(crate) fn rows_of<'s>(
     if !is_repeated(values, &curves, length) {
         return values.part(curves.start * length..curves.end * length, scratch);
     }
-    let row = values.double(0..length);
+    let row = values.double(0..values.len());
     scratch.clear();
-    curves.for_each(|_| scratch.extend_from_slice(&row));
+    (0..curves.len() * length / row.len()).for_each(|_| scratch.extend_from_slice(&row));
     scratch
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn stored_rows<'s>(values: &'s Values, curves: Range<usize>, length: 
     values.as_f64().filter(|_| !is_repeated(values, &curves, length)).map(|all| &all[rows])
 }
 
-/// Returns whether one row holds for all of several curves.
+/// Returns whether one row holds for all of several curves, or one number for all points.
 fn is_repeated(values: &Values, curves: &Range<usize>, length: usize) -> bool {
-    values.len() == length && *curves != (0..1)
+    values.len() == length && *curves != (0..1) || values.len() == 1 && length > 1
 }

@@ -1,9 +1,21 @@
-//! Sizes of data and roots of variances of many fits, in vector code.
+//! Sizes of data, what rounding leaves of them, and roots of variances; of many fits in vector code.
 
 use pulp::{Arch, Simd, WithSimd};
 
 use crate::math::Real;
 use crate::values::Numbers;
+
+/// Returns Σ (w y ε/2)² of weighted data w y: the χ² that rounding to numbers of spacing ε may leave of any residuals.
+/// A smaller χ² says nothing about the noise.
+pub(crate) fn rounding(weighted: impl Iterator<Item = f64>, epsilon: f64) -> f64 {
+    weighted.map(|y| (0.5 * epsilon * y).powi(2)).sum()
+}
+
+/// Returns whether data whose largest magnitude is `size` can be squared in f64 without loss of digits: 0, or 1e-140 to
+/// 1e140.
+pub(crate) fn has_squares(size: f64) -> bool {
+    (size == 0.0) | (1e-140..=1e140).contains(&size)
+}
 
 /// Sets the largest |y| of each fit, (fits); NaN where one is not finite. `y`: (fits, points).
 pub(crate) fn set_sizes(y: Numbers<'_>, points: usize, sizes: &mut Vec<f64>) {

@@ -13,17 +13,20 @@ use std::borrow::Cow;
 use self::bounds::{bounds_of, free};
 use self::parts::Parts;
 use crate::cpu::small::CpuSmallFitter;
-use crate::curves::input::data::{Curve, Curves, Grid, Prior, has_squares};
+use crate::curves::input::data::{Curve, Curves, Grid, Prior};
 use crate::curves::input::dominance::is_beyond_floats;
+use crate::curves::input::no_counts::may_all_be_zero;
+use crate::curves::input::sizes::has_squares;
 use crate::curves::routes::route::SmallFits;
 use crate::curves::watch::Watch;
 use crate::curves::{CurveColumns, CurveRun};
 use crate::error::Result;
 use crate::formula::{Elementary, Formula};
+use crate::math::Real;
 use crate::solver::small::{
     AddUp, GaussianPrior, SmallBatch, SmallColumns, SmallFitter, SmallModel, SmallProblem, WAITING,
 };
-use crate::solver::{LevenbergMarquardt, Status};
+use crate::solver::{LevenbergMarquardt, Status, Tolerances};
 
 /// Number of fits that a GPU makes at a time. Meanwhile the next ones are sent.
 const AT_A_TIME: usize = 1 << 15;
@@ -68,7 +71,6 @@ impl<'a> Passage<'a> {
 
     /// Describes fits of a model to the device that makes them: sizes, settings, tolerances and priors.
     fn problem(&self, model: SmallModel) -> SmallProblem {
-        let (tolerance, largest_cost) = self.tolerance();
         let gaussian = |(parameter, prior): (usize, &Option<Prior>)| {
             prior.map(|prior| GaussianPrior { parameter, mean: prior.mean, weight: 1.0 / prior.sigma })
         };
@@ -80,12 +82,12 @@ impl<'a> Passage<'a> {
             predictors: self.predictors,
             points: self.points,
             model,
+            is_pointwise: self.formula.is_pointwise(),
             wgsl: self.formula.wgsl(true).to_owned(),
             ends_in_ones: self.formula.ends_in_ones(),
             settings: LevenbergMarquardt { max_rounds: self.max_rounds, ..self.settings },
             budget: self.settings.max_rounds,
-            tolerance,
-            largest_cost,
+            tolerances: self.tolerances(),
             estimator: self.fitter.estimator,
             is_sandwich: self.fitter.is_sandwich(),
             priors: self.fitter.priors.iter().enumerate().filter_map(gaussian).collect(),
@@ -93,15 +95,15 @@ impl<'a> Passage<'a> {
         }
     }
 
-    /// Returns the share of the cost that the next step of a fit at its end may gain, and what a higher cost counts as:
-    /// by the user's `ftol`, by the default one, or by the errors.
-    fn tolerance(&self) -> (f64, f64) {
-        match self.settings.given_ftol() {
+    /// Returns the tolerances at which fits end: by the user's `ftol`, by the default one, or by the errors.
+    fn tolerances(&self) -> Tolerances {
+        let (reduction, largest_cost) = match self.settings.given_ftol() {
             Some(ftol) => (ftol, f64::INFINITY),
             None if self.exact => (self.settings.ftol * self.finest(), f64::INFINITY),
             None if self.fitter.is_scaled() => (self.share_of_errors(), f64::INFINITY),
             None => (self.share_of_errors(), self.points as f64),
-        }
+        };
+        Tolerances::with_reduction(&self.settings, reduction, largest_cost, f32::COST_NOISE)
     }
 
     /// Returns the predicted reduction of a step of [`ACCURACY`] errors: a squared step in units of the errors is its
@@ -199,8 +201,9 @@ impl<'a> Passage<'a> {
         let counted = self.fitter.estimator.takes_counts();
         let mut good = all_finite || (0..points).all(|j| y(j).is_finite() || !counts(j));
         good &= !counted || (0..points).all(|j| y(j) >= 0.0 || !counts(j));
-        // of nothing at all there is no optimum
-        good &= !counted || (0..points).any(|j| y(j) > 0.0 && counts(j));
+        let (lower, upper) = bounds_of(batch.bounds, k, p);
+        let needs_counts = counted && !may_all_be_zero(lower, upper, &self.fitter.priors);
+        good &= !needs_counts || (0..points).any(|j| y(j) > 0.0 && counts(j));
         good &= bad_x.iter().all(|j| !counts(*j));
         if let Some(sigma) = batch.sigma {
             let of_fit = &sigma[k * points..(k + 1) * points];
@@ -211,7 +214,6 @@ impl<'a> Passage<'a> {
             let x = &batch.x[k * length..(k + 1) * length];
             good &= x.iter().enumerate().all(|(i, x)| x.is_finite() || !counts(i % points));
         }
-        let (lower, upper) = bounds_of(batch.bounds, k, p);
         let inside = |q: usize| lower.is_empty() || (lower[q] <= starts[q] && starts[q] <= upper[q]);
         good &= (0..p).all(|q| starts[q].is_finite() && inside(q));
         let sigma = |j: usize| batch.sigma.map_or(1.0, |sigma| sigma[k * points + j]);

@@ -34,11 +34,11 @@ use crate::math::triangle::packed_index;
 use crate::solver::member::{Member, Phase, Promise};
 use crate::solver::thresholds::{
     AT_FACE, BEST_CONTRACTION, CLOSE, CREEPS, FAR_COSINE, FINISHING_DAMPING, FINISHING_RISE, FINISHING_STEPS,
-    LONGEST_STRIDE, PARALLEL, PATIENCE, SHRINKS, TRUSTED_COST, TRUSTED_STEPS, UNDAMPED, near,
+    LONGEST_STRIDE, PARALLEL, PATIENCE, SHRINKS, TRUSTED_COST, TRUSTED_STEPS, UNDAMPED,
 };
-use crate::solver::{Bounds, LevenbergMarquardt, Status};
+use crate::solver::{Bounds, LevenbergMarquardt, Status, Tolerances};
 use damped::{Step, is_free, longest_factor, solve};
-use decisions::{Trial, converged, least_reduction};
+use decisions::{Trial, converged};
 use secant::{secant, turns_back};
 
 /// Rules by which a member's trial points are judged and chosen.
@@ -46,11 +46,7 @@ use secant::{secant, turns_back};
 pub struct Rules<'a> {
     pub bounds: Bounds<'a>,
     pub settings: &'a LevenbergMarquardt,
-    /// Relative error of a cost in the precision of the rows.
-    pub cost_error: f64,
-    /// Cost that a higher one counts as where `ftol` is a share of it
-    /// ([`largest_cost`](crate::solver::thresholds::largest_cost)).
-    pub largest_cost: f64,
+    pub tolerances: Tolerances,
     /// True if a last step may be taken without an evaluation.
     pub trusts_last_step: bool,
 }
@@ -73,7 +69,7 @@ fn judge_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> {
     // 1. Near the minimum rounding hides the gain, so that finishing steps follow rules of their own.
     match member.phase {
         Phase::Finishing => return judge_finishing_step(member, rules.bounds),
-        Phase::Striding => return judge_stride(member, rules.cost_error),
+        Phase::Striding => return judge_stride(member, rules.tolerances.cost_error),
         Phase::Searching | Phase::Released => {}
     }
     // 2. The usual rule, which knows the first point, too: fits begin by searching.
@@ -85,7 +81,7 @@ fn judge_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> {
         is_finite: member.trial_sums.is_finite(),
         is_first: member.rounds == 1,
     };
-    let (is_accepted, damping) = trial.judge(member.damping, rules.cost_error, 0.0);
+    let (is_accepted, damping) = trial.judge(member.damping, rules.tolerances.cost_error, 0.0);
     member.damping = damping;
     settle(member, is_accepted);
     (trial.is_first && !trial.is_finite).then_some(Status::NotFinite)
@@ -130,8 +126,9 @@ fn finished(member: &Member, bounds: Bounds<'_>, may_be_far: bool) -> Status {
 
 /// Sets the next trial point from a damped step; returns the final status where there is none.
 fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> {
-    let Rules { bounds, settings, cost_error, trusts_last_step, .. } = *rules;
-    if largest_cosine(member, bounds) <= settings.gtol {
+    let Rules { bounds, settings, tolerances, trusts_last_step } = *rules;
+    let cost_error = tolerances.cost_error;
+    if largest_cosine(member, bounds) <= tolerances.cosine {
         return Some(Status::Gtol);
     }
     if member.rejections > settings.max_rejections {
@@ -144,8 +141,8 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
     let cost = member.sums.cost();
     // 2. Where little is left to gain, parameters that the damping's floor has held back are to move, too.
     let outlook = next.outlook(member);
-    let gains_little = outlook.reduction <= settings.ftol.max(cost_error) * cost;
-    let (is_about_to_end, creeps) = (gains_little || outlook.is_short(settings.xtol), member.rounds >= PATIENCE);
+    let gains_little = outlook.reduction <= tolerances.reduction.max(cost_error) * cost;
+    let (is_about_to_end, creeps) = (gains_little || outlook.is_short(tolerances.step), member.rounds >= PATIENCE);
     let releases_floor = outlook.releases_floor(member.damping.mu, UNDAMPED, is_about_to_end, creeps);
     if member.phase == Phase::Searching && releases_floor {
         member.phase = Phase::Released;
@@ -168,19 +165,18 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
     }
     // 4. Convergence, judged by the whole step.
     let outlook = next.outlook(member);
-    let least_reduction = least_reduction(settings.ftol, cost, rules.largest_cost);
+    let least_reduction = tolerances.least_reduction(cost);
     let small_reduction = undamped && outlook.reduction <= least_reduction && !is_far(member, &next, rules);
-    if let Some(status) = converged(small_reduction, undamped && outlook.is_short(settings.xtol), None, Some) {
+    if let Some(status) = converged(small_reduction, undamped && outlook.is_short(tolerances.step), None, Some) {
         return Some(status);
     }
     // 5. The trial point. A penalty would take its unknown share of the promise, what bends the cost changes from step
     //    to step, and the promise of a step with other free parameters says nothing about this one.
     let bent = secant.iter().any(|s| *s != 0.0) || changed_face;
-    let is_near = cost / TRUSTED_COST <= rules.largest_cost && member.finishing_steps <= TRUSTED_STEPS;
+    let is_near = cost / TRUSTED_COST <= tolerances.largest_cost && member.finishing_steps <= TRUSTED_STEPS;
     let is_plain = member.sums.penalty == 0.0 && !bent && outlook.is_comparable();
     let is_enough = outlook.expected_reduction(BEST_CONTRACTION) <= least_reduction
-        && outlook.contraction(BEST_CONTRACTION) * outlook.squared_distance()
-            <= near(settings.ftol, rules.largest_cost);
+        && outlook.contraction(BEST_CONTRACTION) * outlook.squared_distance() <= tolerances.squared_distance;
     let last = trusts_last_step && is_near && undamped && is_plain && is_enough;
     member.promise = next.promise();
     match (set_trial(member, &next, bounds), last) {
@@ -210,7 +206,7 @@ fn end_finishing(member: &mut Member, next: &mut Step, rules: &Rules<'_>) -> Opt
     }
     // since the last step was accepted, the trial point is the one before
     let fall = if member.rejections == 0 { member.trial_sums.cost() - cost } else { 0.0 };
-    if longer && fall > rules.cost_error * cost {
+    if longer && fall > rules.tolerances.cost_error * cost {
         member.phase = Phase::Released;
         return None;
     }
@@ -225,7 +221,7 @@ fn end_finishing(member: &mut Member, next: &mut Step, rules: &Rules<'_>) -> Opt
 /// Returns whether the remaining steps cover a larger distance than that at which a fit may end, as far as the last two
 /// reductions show it.
 fn is_far(member: &Member, next: &Step, rules: &Rules<'_>) -> bool {
-    next.outlook(member).squared_distance() > near(rules.settings.ftol, rules.largest_cost)
+    next.outlook(member).squared_distance() > rules.tolerances.squared_distance
 }
 
 /// Returns by which factor a finishing step is to be lengthened where steps creep; `None` elsewhere.

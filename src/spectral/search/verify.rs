@@ -22,8 +22,9 @@ use std::sync::Arc;
 use crate::cpu::CpuDevice;
 use crate::device::verify::{FEW, compare_objectives, sample_successes, untrusted};
 use crate::error::Result;
+use crate::math::Real;
 use crate::model::{Prepared, SpectralObjective};
-use crate::solver::thresholds::LARGE_COST;
+use crate::solver::Tolerances;
 use crate::solver::{Device, LevenbergMarquardt, Method, NelderMead, Outcome, Status};
 use crate::spectral::input::ready::{Monitor, NEVER, ReadySpectra, ReadySpectrum};
 use crate::spectral::search::pass::Pass;
@@ -65,7 +66,7 @@ pub struct Verifier {
     gpu: String,
     pass: Box<Pass>,
     /// Tolerance of the fits that the GPU makes, whose last steps it may take on trust.
-    ftol: f64,
+    tolerances: Tolerances,
     /// Tolerance of the simplex searches after which it evaluates; `None` where fits end by Levenberg–Marquardt.
     fatol: Option<f64>,
     /// By how much the last objectives fell when the CPU continued their fits, less what is allowed.
@@ -106,8 +107,9 @@ impl Verifier {
         let method = Method::LevenbergMarquardt(LevenbergMarquardt { max_rounds: ROUNDS, ..settings });
         let population = CpuDevice.population(objective.recording().clone(), &method, CAPACITY)?;
         let pass = Box::new(Pass { objective, population, verifier: None });
+        let tolerances = Tolerances::of_members(&settings, true, f64::COST_NOISE);
         let fatol = simplex.map(|simplex| simplex.fatol);
-        Ok(Verifier { gpu, pass, ftol: settings.ftol, fatol, falls: VecDeque::new(), turn: 0 })
+        Ok(Verifier { gpu, pass, tolerances, fatol, falls: VecDeque::new(), turn: 0 })
     }
 
     /// Compares the objective of one result of each readback with the CPU's.
@@ -189,7 +191,7 @@ impl Verifier {
         let cost = before.chi2 + before.penalty;
         let (marginalise, most, tolerance) = match self.fatol {
             Some(fatol) => (marginalise, MAX_FALL_OF_SIMPLEX, fatol),
-            None => (false, MAX_FALL, self.ftol * cost.min(LARGE_COST)),
+            None => (false, MAX_FALL, self.tolerances.least_reduction(cost)),
         };
         let allowed = most + MAX_RELATIVE_FALL * cost + MAX_FALL_BY_TOLERANCE * tolerance;
         before.objective(marginalise) - after.objective(marginalise) - allowed
@@ -202,7 +204,7 @@ impl Verifier {
         let data = prepared.arms.iter().flat_map(|arm| arm.data.iter());
         let rounding = ROUNDING.powi(2) * data.map(|x| f64::from(*x).powi(2)).sum::<f64>();
         let of_sums = MAX_DIFFERENCE + MAX_RELATIVE_DIFFERENCE * (cost + at.ln_det.abs());
-        of_sums + LAST_STEP * self.ftol * cost.min(LARGE_COST) + 2.0 * (cost * rounding).sqrt() + rounding
+        of_sums + LAST_STEP * self.tolerances.least_reduction(cost) + 2.0 * (cost * rounding).sqrt() + rounding
     }
 }
 

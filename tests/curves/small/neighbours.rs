@@ -1,9 +1,10 @@
 //! A fit does not know what is fitted beside it, before it, or how badly.
 
-use popfit::{CurveColumns, CurveFitter, Curves, Device, Estimator, Status};
+use popfit::{CurveColumns, CurveFitter, Curves, Device, Estimator, Formula, Status};
 
 use super::problems::{Problem, images};
 use popfit_testing::fits::devices;
+use popfit_testing::random::Random;
 
 #[test]
 fn a_fit_has_the_same_bits_in_any_order_and_batch() {
@@ -78,4 +79,59 @@ fn bad_fits_do_not_spoil_the_others() {
     }
     assert_eq!(status[3], Status::NotFinite);
     assert!([0, 6, 7].iter().all(|k| status[*k].is_success()), "{columns:?}");
+}
+
+/// Few fits are evaluated by points, many side by side, and a fit has the same bits either way: alone, among few, and
+/// among more than there are lanes, by every route that has lanes.
+#[test]
+fn a_fit_has_the_same_bits_alone_and_among_many() {
+    const POINTS: usize = 67;
+    let most = 131;
+    let random = &mut Random(8);
+    let x: Vec<f64> = (0..POINTS).map(|j| 0.07 * j as f64).collect();
+    let mut y = Vec::new();
+    for _ in 0..most {
+        let [a, k, c] = [2.0 + random.uniform(), 1.0 + 0.4 * random.uniform(), random.uniform()];
+        y.extend(x.iter().map(|x| a * (k * x + c).cos() + 0.05 * random.normal()));
+    }
+    let own_x: Vec<f64> = (0..most * POINTS).map(|i| x[i % POINTS] * (1.0 + 1e-3 * (i / POINTS) as f64)).collect();
+    let sigma: Vec<f64> = (0..most * POINTS).map(|_| 0.05 * (0.5 + random.uniform())).collect();
+    let mask: Vec<bool> = (0..most * POINTS).map(|_| random.uniform() < 0.1).collect();
+    let curves = |first: usize, count: usize, is_plain: bool| {
+        let rows = first * POINTS..(first + count) * POINTS;
+        let (y, starts) = (y[rows.clone()].to_vec(), [2.0, 1.1, 0.4].repeat(count));
+        match is_plain {
+            true => Curves::on_common_grid(x.clone(), y, starts),
+            false => Curves::on_own_grids(own_x[rows.clone()].to_vec(), y, starts)
+                .sigma(sigma[rows.clone()].to_vec())
+                .mask(mask[rows].to_vec()),
+        }
+    };
+    let fitter = || CurveFitter::new(Formula::parse("a*cos(k*x + c)").unwrap(), Device::cpu());
+    let bits = |values: &[f64]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    for fitter in [fitter(), fitter().estimator(Estimator::Huber(1.3)), fitter().solver(CurveFitter::NELDER_MEAD)] {
+        for is_plain in [true, false] {
+            let (all, all_columns) = (
+                fitter.fit(&curves(0, most, is_plain)).unwrap(),
+                fitter.fit_columns(&curves(0, most, is_plain)).unwrap(),
+            );
+            assert!(all.iter().all(|fit| fit.status.is_success()));
+            for (first, count) in [(0, 1), (130, 1), (3, 2), (40, 17), (1, 63), (64, 64), (5, 65)] {
+                let some = curves(first, count, is_plain);
+                let columns = fitter.fit_columns(&some).unwrap();
+                for (k, fit) in fitter.fit(&some).unwrap().iter().enumerate() {
+                    let expected = &all[first + k];
+                    assert_eq!(bits(&fit.parameters), bits(&expected.parameters), "{count} from {first}: {k}");
+                    assert_eq!(bits(&fit.errors), bits(&expected.errors));
+                    assert_eq!(
+                        (fit.status, fit.rounds, fit.evaluations),
+                        (expected.status, expected.rounds, expected.evaluations)
+                    );
+                }
+                let own = 3 * first..3 * (first + count);
+                assert_eq!(bits(&columns.parameters), bits(&all_columns.parameters[own.clone()]));
+                assert_eq!(bits(&columns.errors), bits(&all_columns.errors[own]));
+            }
+        }
+    }
 }

@@ -2,31 +2,36 @@
 //! one lane each, in f64, and `solver/round/simplex.rs` moves each of them. For plain least squares without priors;
 //! other fits take the populations.
 
+mod seats;
+
 use rayon::prelude::*;
 
+use self::seats::Seats;
 use super::simplices::{fits, not_begun};
 use crate::curves::CurveRun;
 use crate::curves::input::data::{Curve, Grid};
 use crate::curves::routes::objective::CurveObjective;
 use crate::curves::watch::Watch;
 use crate::error::Result;
-use crate::math::lanes::{LANES, Lanes};
-use crate::math::triangle::{packed_index, packed_length};
+use crate::math::lanes::LANES;
 use crate::solver::round::simplex::{TrialPoint, Worth, first_lanes, second_lane, simplex};
 use crate::solver::search::{Begin, Machine, Points, SearchFit, SearchSettings, search};
 use crate::solver::simplex::{LANES as TRIALS, Simplex};
-use crate::solver::small::{LaneBlock, LaneGrid, LaneModel, MOST_PARAMETERS, MOST_POINTS};
+use crate::solver::small::{LaneModel, MOST_PARAMETERS, MOST_POINTS};
 use crate::solver::{Outcome, Status};
 use crate::threads;
 
 /// Number of fits that one thread takes at a time.
 const TASK: usize = 256;
-/// Maximum number of points whose rows are in the cache at a time.
-const POINTS: usize = 9;
 
 /// Settings and model that all threads share.
 pub(super) struct LaneSearches {
     model: LaneModel<f64>,
+    /// The model without derivatives, where that is quicker.
+    values: Option<LaneModel<f64>>,
+    /// True if the model's values at a point do not depend on the points that are evaluated with it.
+    is_pointwise: bool,
+    predictors: usize,
     grid: Grid,
     points: usize,
     settings: SearchSettings,
@@ -43,7 +48,15 @@ impl LaneSearches {
         let is_tiny = fitter.held.len() <= MOST_PARAMETERS && points <= MOST_POINTS;
         let is_plain = fitter.estimator.is_least_squares() && fitter.priors.iter().all(Option::is_none);
         let suits = is_tiny && is_plain;
-        suits.then(|| LaneSearches { model: formula.lanes(), grid, points, settings })
+        suits.then(|| LaneSearches {
+            model: formula.lanes(),
+            values: formula.lane_values(),
+            is_pointwise: formula.is_pointwise(),
+            predictors: formula.predictors().len(),
+            grid,
+            points,
+            settings,
+        })
     }
 
     /// Searches by Nelder–Mead on all threads and returns one outcome per curve.
@@ -91,7 +104,7 @@ impl Machine for LaneSearch<'_> {
             for (lane, &fit) in some.iter().enumerate() {
                 self.seats.put(lane, fit, &self.fits[fit].start);
             }
-            self.seats.evaluate(true);
+            self.seats.evaluate(seats(some.len()), true);
             outcomes.extend(some.iter().enumerate().map(|(lane, &fit)| self.seats.outcome(lane, fit)));
         }
         Ok(outcomes)
@@ -114,7 +127,8 @@ impl Machine for LaneSearch<'_> {
             if lanes.iter().all(Option::is_none) {
                 return Ok(found);
             }
-            self.seats.evaluate(false);
+            let taken = lanes.iter().enumerate().fold(0, |all, (lane, own)| all | u64::from(own.is_some()) << lane);
+            self.seats.evaluate(taken, false);
             for (lane, seat) in lanes.iter_mut().enumerate() {
                 let Some(own) = seat else { continue };
                 let value = self.seats.cost.0[lane];
@@ -140,7 +154,7 @@ impl Machine for LaneSearch<'_> {
             for (lane, (k, point)) in some.iter().enumerate() {
                 self.seats.put(lane, points[*k].fit, point);
             }
-            self.seats.evaluate(false);
+            self.seats.evaluate(seats(some.len()), false);
             for (lane, (k, _)) in some.iter().enumerate() {
                 let value = self.seats.cost.0[lane];
                 values[*k].push(if value.is_finite() { value } else { f64::INFINITY });
@@ -223,139 +237,7 @@ impl LaneSearch<'_> {
     }
 }
 
-/// Points of fits, one lane each. P is the number of parameters.
-struct Seats<'a> {
-    shared: &'a LaneSearches,
-    curves: &'a [Curve],
-    /// The fit whose data each lane has.
-    fits: [usize; LANES],
-    /// (P), in the model's own units.
-    parameters: Vec<Lanes<f64>>,
-    /// (points): the data.
-    y: Vec<Lanes<f64>>,
-    /// (points): the weights.
-    weight: Vec<Lanes<f64>>,
-    /// (predictors, points), empty where all fits share one grid.
-    x: Vec<Lanes<f64>>,
-    registers: Vec<Lanes<f64>>,
-    rows: Vec<Lanes<f64>>,
-    /// Σ r², Jᵀr (P) and JᵀJ (P (P + 1) / 2).
-    cost: Lanes<f64>,
-    gradient: Vec<Lanes<f64>>,
-    normal_matrix: Vec<Lanes<f64>>,
-}
-
-impl<'a> Seats<'a> {
-    /// Returns the arrays in which all vector lanes are evaluated, with no fit in any lane yet.
-    fn new(shared: &'a LaneSearches, fitter: &'a CurveRun, curves: &'a [Curve]) -> Seats<'a> {
-        let zeros = |count: usize| vec![Lanes::splat(0.0); count];
-        let count = fitter.held.len();
-        let predictors = if shared.grid == Grid::Own { curves.first().map_or(0, |curve| curve.x.len()) } else { 0 };
-        Seats {
-            shared,
-            curves,
-            fits: [usize::MAX; LANES],
-            parameters: vec![Lanes::splat(1.0); count],
-            y: zeros(shared.points),
-            weight: zeros(shared.points),
-            x: zeros(predictors),
-            registers: Vec::new(),
-            rows: zeros(POINTS * (1 + count)),
-            cost: Lanes::splat(0.0),
-            gradient: zeros(count),
-            normal_matrix: zeros(packed_length(count)),
-        }
-    }
-
-    /// Writes a fit's data, unless they are there already, and its point, converted from the solver's units `u`, into a
-    /// lane.
-    fn put(&mut self, lane: usize, fit: usize, u: &[f64]) {
-        let curve = &self.curves[fit];
-        if self.fits[lane] != fit {
-            self.fits[lane] = fit;
-            let fill = |rows: &mut [Lanes<f64>], values: &[f64]| {
-                rows.iter_mut().zip(values).for_each(|(row, x)| row.0[lane] = *x);
-            };
-            fill(&mut self.y, &curve.y);
-            fill(&mut self.x, &curve.x);
-            self.weight.iter_mut().zip(&curve.weight).for_each(|(row, w)| row.0[lane] = curve.gain * w);
-        }
-        for (p, parameter) in self.parameters.iter_mut().enumerate() {
-            parameter.0[lane] = (u[p] * curve.scale[p]).clamp(curve.lower[p], curve.upper[p]);
-        }
-    }
-
-    /// Evaluates the model in all lanes, and sums up each one's cost and, with `linearise`, gradient and normal matrix.
-    fn evaluate(&mut self, linearise: bool) {
-        self.cost = Lanes::splat(0.0);
-        self.gradient.iter_mut().chain(&mut self.normal_matrix).for_each(|sum| *sum = Lanes::splat(0.0));
-        let (all, stride) = (self.shared.points, 1 + self.parameters.len());
-        let some = all.div_ceil(all.div_ceil(POINTS).max(1)).max(1);
-        for first in (0..all).step_by(some) {
-            let points = first..all.min(first + some);
-            let grid = if self.x.is_empty() { LaneGrid::Shared(&self.curves[0].x) } else { LaneGrid::Own(&self.x) };
-            (self.shared.model)(LaneBlock {
-                points: points.clone(),
-                of_points: all,
-                grid,
-                parameters: &self.parameters,
-                registers: &mut self.registers,
-                y: &self.y,
-                rows: &mut self.rows[..points.len() * stride],
-                stride,
-            });
-            pulp::Arch::new().dispatch(|| self.add(points.clone(), linearise));
-        }
-    }
-
-    /// Adds the weighted residuals of some points to each lane's cost and, with `linearise`, to its gradient and normal
-    /// matrix.
-    #[inline(always)]
-    fn add(&mut self, points: std::ops::Range<usize>, linearise: bool) {
-        let stride = 1 + self.parameters.len();
-        for (rows, weight) in self.rows.chunks_exact_mut(stride).zip(&self.weight[points]) {
-            let (residual, tangents) = rows.split_at_mut(1);
-            let residual = &mut residual[0];
-            for l in 0..LANES {
-                // a masked point's value may be anything
-                let r = if weight.0[l] > 0.0 { weight.0[l] * residual.0[l] } else { 0.0 };
-                residual.0[l] = r;
-                self.cost.0[l] += r * r;
-            }
-            if !linearise {
-                continue;
-            }
-            for p in 0..tangents.len() {
-                for l in 0..LANES {
-                    let j = if weight.0[l] > 0.0 { weight.0[l] * tangents[p].0[l] } else { 0.0 };
-                    tangents[p].0[l] = j;
-                    self.gradient[p].0[l] += j * residual.0[l];
-                }
-                for q in 0..=p {
-                    let sum = &mut self.normal_matrix[packed_index(p, q)];
-                    for l in 0..LANES {
-                        sum.0[l] += tangents[p].0[l] * tangents[q].0[l];
-                    }
-                }
-            }
-        }
-    }
-
-    /// Returns the χ², gradient and normal matrix of the fit in a lane, by the solver's parameters `u`.
-    fn outcome(&self, lane: usize, fit: usize) -> Outcome {
-        let (curve, count) = (&self.curves[fit], self.parameters.len());
-        let mut outcome = Outcome {
-            chi2: self.cost.0[lane],
-            gradient: (0..count).map(|p| curve.scale[p] * self.gradient[p].0[lane]).collect(),
-            normal_matrix: vec![0.0; packed_length(count)],
-            ..Outcome::default()
-        };
-        for p in 0..count {
-            for q in 0..=p {
-                let k = packed_index(p, q);
-                outcome.normal_matrix[k] = curve.scale[p] * curve.scale[q] * self.normal_matrix[k].0[lane];
-            }
-        }
-        outcome
-    }
+/// Returns the bits of the first lanes, one per fit.
+fn seats(fits: usize) -> u64 {
+    if fits < LANES { (1 << fits) - 1 } else { u64::MAX }
 }

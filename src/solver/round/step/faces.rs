@@ -69,7 +69,7 @@ mod tests {
     use crate::solver::member::Member;
     use crate::solver::round::step::Rules;
     use crate::solver::round::step::damped::solve;
-    use crate::solver::{Bounds, LevenbergMarquardt};
+    use crate::solver::{Bounds, LevenbergMarquardt, Tolerances};
 
     const COUNT: usize = 4;
 
@@ -120,8 +120,12 @@ mod tests {
         };
         let (mut on_faces, settings) = (0, LevenbergMarquardt::default().largest_step(f64::INFINITY));
         let bounds = Bounds { lower: &[-1.0; COUNT], upper: &[1.0; COUNT] };
-        let rules =
-            Rules { bounds, settings: &settings, cost_error: 0.0, largest_cost: f64::INFINITY, trusts_last_step: true };
+        let rules = Rules {
+            bounds,
+            settings: &settings,
+            tolerances: Tolerances::of_members(&settings, false, 0.0),
+            trusts_last_step: true,
+        };
         for n in 0..300 {
             let mut member = member(&mut random);
             let step = solve(&mut member, &[0.0; COUNT], &rules).unwrap();

@@ -66,7 +66,7 @@ mod tests {
     use crate::buffers::{LossSums, Sums};
     use crate::solver::round::step::damped::solve;
     use crate::solver::round::step::{Rules, step};
-    use crate::solver::{LevenbergMarquardt, Status};
+    use crate::solver::{LevenbergMarquardt, Status, Tolerances};
 
     const NORMAL: [f64; 3] = [4.0, 1.0, 2.0];
     const GRADIENT: [f64; 2] = [0.6, -0.3];
@@ -76,7 +76,8 @@ mod tests {
 
     /// Rules without bounds that matter.
     fn rules(settings: &LevenbergMarquardt) -> Rules<'_> {
-        Rules { bounds: WIDE_OPEN, settings, cost_error: 1e-6, largest_cost: f64::INFINITY, trusts_last_step: true }
+        let tolerances = Tolerances::of_members(settings, false, 1e-6);
+        Rules { bounds: WIDE_OPEN, settings, tolerances, trusts_last_step: true }
     }
 
     /// (A + `share` S) δ

@@ -4,7 +4,18 @@ use super::*;
 use crate::buffers::{LossSums, Sums};
 
 fn rules<'a>(bounds: Bounds<'a>, settings: &'a LevenbergMarquardt, cost_error: f64) -> Rules<'a> {
-    Rules { bounds, settings, cost_error, largest_cost: f64::INFINITY, trusts_last_step: true }
+    capped_rules(bounds, settings, cost_error, f64::INFINITY)
+}
+
+/// Rules by which a cost above `largest_cost` counts as that.
+fn capped_rules<'a>(
+    bounds: Bounds<'a>,
+    settings: &'a LevenbergMarquardt,
+    cost_error: f64,
+    largest_cost: f64,
+) -> Rules<'a> {
+    let tolerances = Tolerances::with_reduction(settings, settings.ftol, largest_cost, cost_error);
+    Rules { bounds, settings, tolerances, trusts_last_step: true }
 }
 
 /// Judges a step of parameter 1 from `before` to its bound, 1, and returns the status. The step promised 800 and
@@ -74,7 +85,7 @@ fn fit_between_two_residuals(height: f64, largest_cost: f64) -> Member {
             normal_matrix: vec![slopes.iter().map(|s| s * s).sum()],
         };
         let (bounds, settings) = (Bounds { lower: &[-100.0], upper: &[100.0] }, &LevenbergMarquardt::default());
-        step(&mut member, &Rules { largest_cost, ..rules(bounds, settings, 1e-3) });
+        step(&mut member, &capped_rules(bounds, settings, 1e-3, largest_cost));
     }
     println!("{} rounds to {}", member.rounds, member.parameters[0]);
     member
@@ -115,7 +126,7 @@ fn status_where_steps_hardly_shrink(largest_cost: f64) -> Option<Status> {
     (member.trial, member.trial_sums) = (vec![0.0; 2], sums([0.0, 0.01]));
     let bounds = Bounds { lower: &[-9.0; 2], upper: &[9.0; 2] };
     let settings = &LevenbergMarquardt::default();
-    step(&mut member, &Rules { largest_cost, ..rules(bounds, settings, 1e-6) });
+    step(&mut member, &capped_rules(bounds, settings, 1e-6, largest_cost));
     member.status
 }
 

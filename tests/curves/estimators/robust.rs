@@ -1,0 +1,93 @@
+//! Errors under robust losses.
+
+use popfit::{CurveFitter, Curves, Device, Estimator};
+use popfit_testing::random::Random;
+
+use super::fitter;
+
+/// Fitters of decays under three losses.
+fn robust_fitters() -> [CurveFitter; 3] {
+    [Estimator::Huber(1.345), Estimator::SoftL1(1.0), Estimator::Cauchy(2.0)]
+        .map(|estimator| fitter(Device::cpu()).estimator(estimator))
+}
+
+/// Draws decays with noise of 1 sigma, of which a share of points are outliers by up to 30 sigma to one side.
+fn decays_with_outliers(count: usize, share: f64) -> Curves<'static> {
+    const SIGMA: f64 = 0.05;
+    let random = &mut Random(7);
+    let x: Vec<f64> = (0..40).map(|j| 0.1 * f64::from(j)).collect();
+    let mut y = Vec::new();
+    for _ in 0..count {
+        for x in &x {
+            let outlier = if random.uniform() < share { 30.0 * random.uniform() } else { 0.0 };
+            y.push(3.0 * (-x).exp() + 1.0 + SIGMA * (random.normal() + outlier));
+        }
+    }
+    Curves::on_common_grid(x, y, vec![2.0, 1.5, 0.5]).sigma(vec![SIGMA; 40])
+}
+
+/// The errors of robust losses hold beside outliers, absolute sigma or not, alike in columns and fits, and are those of
+/// least squares without.
+#[test]
+fn robust_errors_are_the_scatter_of_robust_fits() {
+    const CURVES: usize = 3000;
+    let truth = [3.0, 1.0, 1.0];
+    let (dirty, clean) = (decays_with_outliers(CURVES, 0.07), decays_with_outliers(CURVES, 0.0));
+    for fitter in robust_fitters() {
+        for fitter in [fitter.clone(), fitter.absolute_sigma(true)] {
+            for curves in [&dirty, &clean] {
+                let fits = fitter.fit(curves).unwrap();
+                let columns = fitter.fit_columns(curves).unwrap();
+                for p in 0..3 {
+                    // one-sided outliers shift what they may: the scatter is about the mean
+                    let pulls = |pull: &dyn Fn(usize) -> f64| {
+                        let all: Vec<f64> = (0..CURVES).map(pull).filter(|pull| pull.is_finite()).collect();
+                        let mean = all.iter().sum::<f64>() / all.len() as f64;
+                        (all.iter().map(|pull| (pull - mean).powi(2)).sum::<f64>() / all.len() as f64).sqrt()
+                    };
+                    let of_fits = pulls(&|k| (fits[k].parameters[p] - truth[p]) / fits[k].errors[p]);
+                    let of_columns = pulls(&|k| (columns.parameters[3 * k + p] - truth[p]) / columns.errors[3 * k + p]);
+                    println!("{:?} {p}: {of_fits:.3} {of_columns:.3}", fitter);
+                    assert!(
+                        (0.9..1.15).contains(&of_fits) && (0.9..1.15).contains(&of_columns),
+                        "{of_fits} {of_columns}"
+                    );
+                    let apart = (0..CURVES).map(|k| (columns.errors[3 * k + p] / fits[k].errors[p] - 1.0).abs());
+                    let mut apart: Vec<f64> = apart.collect();
+                    apart.sort_by(f64::total_cmp);
+                    assert!(apart[CURVES * 99 / 100] < 2e-3, "{:?}", &apart[CURVES - 5..]);
+                }
+            }
+        }
+    }
+}
+
+/// A prior, a bound and too few points: errors of robust losses where the sandwich formula has less to go by.
+#[test]
+fn robust_errors_beside_priors_bounds_and_few_points() {
+    let curves = decays_with_outliers(200, 0.07);
+    for fitter in robust_fitters() {
+        // a prior that is far tighter than the data gives its own width
+        let tight = fitter.clone().prior("c", 1.0, 1e-4);
+        let loose = fitter.clone().prior("c", 1.0, 1e4);
+        let [tight, loose, free] = [&tight, &loose, &fitter].map(|fitter| fitter.fit(&curves).unwrap());
+        let columns = fitter.clone().prior("c", 1.0, 1e-4).fit_columns(&curves).unwrap();
+        for k in 0..200 {
+            assert!((tight[k].errors[2] / 1e-4 - 1.0).abs() < 1e-3, "{:?}", tight[k]);
+            assert!((columns.errors[3 * k + 2] / tight[k].errors[2] - 1.0).abs() < 1e-3);
+            assert!((loose[k].errors[0] / free[k].errors[0] - 1.0).abs() < 1e-4, "{:?} {:?}", loose[k], free[k]);
+        }
+        let bounded = fitter.clone().bounds("c", 1.5, 2.0);
+        let (fits, columns) = (bounded.fit(&curves).unwrap(), bounded.fit_columns(&curves).unwrap());
+        for (k, fit) in fits.iter().enumerate().filter(|(_, fit)| fit.parameters[2] == 1.5) {
+            assert!(fit.errors[2].is_nan() && columns.errors[3 * k + 2].is_nan());
+            assert!((columns.errors[3 * k] / fit.errors[0] - 1.0).abs() < 2e-3, "{fit:?}");
+        }
+        // as many points as parameters say nothing of the scatter
+        let few = Curves::on_common_grid(vec![0.0, 1.0, 2.0], vec![4.0, 2.1, 1.4], vec![2.0, 1.5, 0.5]);
+        for fitter in [fitter.clone(), fitter.absolute_sigma(true)] {
+            let (fit, columns) = (fitter.fit(&few).unwrap().swap_remove(0), fitter.fit_columns(&few).unwrap());
+            assert!(fit.status.is_success() && fit.errors.iter().chain(&columns.errors).all(|e| e.is_nan()), "{fit:?}");
+        }
+    }
+}
