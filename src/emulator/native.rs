@@ -104,17 +104,22 @@ impl<R: Read + Seek> Tensors<R> {
         file.read_exact(&mut length).map_err(|_| at(0, "neither NPZ nor safetensors".to_string()))?;
         let length = u64::from_le_bytes(length);
         if length > size.saturating_sub(8) {
-            return Err(at(0, format!("neither NPZ nor safetensors: a header of {length} bytes in a file of {size}")));
+            // of another kind of file, the length would be its first bytes
+            return Err(at(0, "neither NPZ nor safetensors: its header would end beyond the file".to_string()));
         }
         if length > MAX_HEADER {
-            let message = format!("its header has {length} bytes, more than the {MAX_HEADER} that popfit reads");
+            let message = format!("its header would have more than the {MAX_HEADER} bytes that popfit reads");
             return Err(Error::TooLarge { path: path.to_path_buf(), message });
         }
         let mut header = vec![0; length as usize];
         file.read_exact(&mut header).map_err(Error::io(path))?;
-        let unreadable = |e: serde_json::Error| at(8, format!("the safetensors header cannot be read: {e}"));
-        super::unique::check_keys(&header).map_err(unreadable)?;
-        let header: Metadata = serde_json::from_slice(&header).map_err(unreadable)?;
+        let unreadable = |why: String| at(8, format!("the safetensors header cannot be read: {why}"));
+        super::unique::check_keys(&header).map_err(|e| unreadable(e.to_string()))?;
+        // the parser's own message would quote values of the file
+        let header: Metadata = serde_json::from_slice(&header).map_err(|e| {
+            let (line, column) = (e.line(), e.column());
+            unreadable(format!("it does not describe tensors as the format wants, line {line}, column {column}"))
+        })?;
         let start = 8 + length;
         if header.data_len() as u64 != size - start {
             return Err(at(

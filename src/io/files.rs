@@ -70,7 +70,7 @@ impl File {
     }
 
     /// Returns another handle of the same file, with the same position and the same lock.
-    #[cfg(feature = "parquet")]
+    #[cfg(feature = "files")]
     pub fn again(&self) -> io::Result<File> {
         self.0.try_clone().map(File)
     }

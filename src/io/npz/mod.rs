@@ -7,13 +7,14 @@
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
 mod element;
+mod end;
 mod header;
 mod stored;
 mod stream;
 mod write;
 
 use std::fs::Metadata;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use zip::{CompressionMethod, ZipArchive};
@@ -73,14 +74,16 @@ impl Archive {
         let mut file = File::open(path).map_err(Error::io(path))?;
         let metadata = file.metadata().map_err(Error::io(path))?;
         let file_length = metadata.len();
-        let claimed = claimed_entries(&mut file, file_length).map_err(Error::io(path))?;
+        let claimed = end::claimed_entries(&mut file, file_length).map_err(Error::io(path))?;
         if claimed > MAX_ENTRIES {
             return Err(too_large(
                 path,
                 format!("it has {claimed} entries, more than the {MAX_ENTRIES} that popfit reads"),
             ));
         }
+        let again = file.again().map_err(Error::io(path))?;
         let mut zip = ZipArchive::new(BufReader::new(file)).map_err(fault(path))?;
+        end::check(&again, file_length, &zip).map_err(array_fault(path, "zip"))?;
         zip.validate_header_consistency().map_err(fault(path))?;
         let archive = Archive { path: path.to_path_buf(), opened: Opened { metadata }, zip };
         for index in 0..archive.zip.len() {
@@ -288,25 +291,6 @@ pub fn texts(path: impl AsRef<Path>, key: &str) -> Result<Vec<String>> {
     }
     archive.scan(key, |dtype, bytes| dtype.texts(bytes, &mut texts))?;
     Ok(texts)
-}
-
-/// Returns the largest number of entries that any end record (zip or zip64) near the end of the file claims: the zip
-/// library would allocate for them all.
-fn claimed_entries(file: &mut File, length: u64) -> io::Result<u64> {
-    let mut tail = Vec::new();
-    file.seek(SeekFrom::Start(length.saturating_sub(0x1_0000 + 256)))?;
-    file.take(0x1_0000 + 256).read_to_end(&mut tail)?;
-    file.rewind()?;
-    Ok((0..tail.len()).filter_map(|at| tail.get(at..)).map(entries_of_record).max().unwrap_or(0))
-}
-
-/// Returns the number of entries that an end record at the front of `bytes` claims; 0 without one.
-fn entries_of_record(bytes: &[u8]) -> u64 {
-    match (bytes.first_chunk::<40>(), bytes.first_chunk::<12>()) {
-        (Some(&[b'P', b'K', 6, 6, .., a, b, c, d, e, f, g, h]), _) => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
-        (_, Some(&[b'P', b'K', 5, 6, .., a, b])) => u64::from(u16::from_le_bytes([a, b])),
-        _ => 0,
-    }
 }
 
 /// Reads the end of a zip entry, where its CRC is compared; fails if bytes are left.

@@ -73,6 +73,64 @@ fn duplicate_and_overlapping_entries_are_errors() {
     assert!(matches!(open(&overlap), Err(Error::Format { .. })));
 }
 
+/// The bytes of a zip archive as Python writes it beyond 2 GB: with a zip64 end record and its locator.
+fn with_zip64_end(bytes: &[u8], end: u32) -> Vec<u8> {
+    let at = bytes.len() - 22;
+    let stated = |place: usize| u64::from(u32::from_le_bytes(bytes[at + place..][..4].try_into().unwrap()));
+    let entries = u64::from(u16::from_le_bytes(bytes[at + 10..][..2].try_into().unwrap()));
+    let mut all = bytes[..at].to_vec();
+    all.extend([&b"PK\x06\x06"[..], &44u64.to_le_bytes(), &[45, 0, 45, 0], &[0; 8]].concat());
+    all.extend([entries, entries, stated(12), stated(16)].map(u64::to_le_bytes).concat());
+    all.extend([&b"PK\x06\x07"[..], &[0; 4], &(at as u64).to_le_bytes(), &1u32.to_le_bytes()].concat());
+    all.extend(&bytes[at..]);
+    let offset = all.len() - 6;
+    if end == u32::MAX {
+        all[offset..offset + 4].copy_from_slice(&end.to_le_bytes());
+    }
+    all
+}
+
+#[test]
+fn what_follows_the_end_of_a_zip_archive_is_an_error() {
+    let good = npz(&spectra_arrays(), false);
+    let expected = open(&good).unwrap();
+    let refused = |bytes: &[u8]| match open(bytes) {
+        Err(Error::Format { message, .. }) => message,
+        other => panic!("{other:?}"),
+    };
+    // 1. Bytes behind the end record; a comment that it states is none.
+    refused(&[&good[..], &good].concat());
+    for junk in [&b"j"[..], b"junk", &[0; 40]] {
+        let message = refused(&[&good, junk].concat());
+        assert!(message.contains("bytes follow its end"), "{message}");
+    }
+    let mut commented = [&good[..], b"a comment"].concat();
+    commented[good.len() - 2] = 9;
+    assert_eq!(open(&commented).unwrap(), expected);
+    // 2. A directory that is not as long as the end record states.
+    let size = u32::from_le_bytes(good[good.len() - 10..][..4].try_into().unwrap());
+    for lie in [0xffff_fff0, u32::MAX, size - 1, size + 1, 0] {
+        let mut liar = good.clone();
+        let at = liar.len() - 10;
+        liar[at..at + 4].copy_from_slice(&lie.to_le_bytes());
+        let message = refused(&liar);
+        assert!(message.contains(&format!("a directory of {lie} bytes")), "{message}");
+    }
+    let at = good.len() - 22;
+    refused(&[&good[..at], b"junk", &good[at..]].concat());
+    // 3. The same with the end records of large archives.
+    for end in [0, u32::MAX] {
+        let large = with_zip64_end(&good, end);
+        assert_eq!(open(&large).unwrap(), expected);
+        refused(&[&large[..], b"junk"].concat());
+        for place in [at + 4, at + 40, at + 56 + 8, at + 76 + 12] {
+            let mut liar = large.clone();
+            liar[place] ^= 4;
+            refused(&liar);
+        }
+    }
+}
+
 #[test]
 fn truncated_files_are_errors_at_every_byte() {
     let folder = tempfile::tempdir().unwrap();

@@ -72,6 +72,24 @@ fn metadata_that_are_missing_are_described() {
     assert!(message.contains("did you mean `popfits`?"), "{message}");
 }
 
+/// A model file names its emulators, and whoever wrote it need not be allowed to read what is there.
+#[test]
+fn a_file_that_is_no_emulator_is_not_quoted() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |bytes: &[u8]| Emulator::open(file(folder.path(), "n", bytes)).unwrap_err().to_string();
+    let message = refused(b"root:x:0:0:root:/root:/bin/bash\n");
+    assert!(message.ends_with("neither NPZ nor safetensors: its header would end beyond the file"), "{message}");
+    let header = |json: &[u8]| [&(json.len() as u64).to_le_bytes(), json].concat();
+    for json in [r#"{"password": "hunter2"}"#, r#"{"__metadata__": 31337}"#, r#"{"a": {"dtype": "hunter2"}}"#] {
+        let message = refused(&header(json.as_bytes()));
+        assert!(message.contains("it does not describe tensors as the format wants, line 1, column "), "{message}");
+        assert!(!message.contains("hunter2") && !message.contains("31337"), "{message}");
+    }
+    let long = [&(3u64 << 20).to_le_bytes()[..], &vec![b' '; 4 << 20]].concat();
+    let message = refused(&long);
+    assert!(message.contains("more than the 1048576 bytes") && !message.contains("3145728"), "{message}");
+}
+
 /// A template grid that no fit could use is refused when it is read.
 #[test]
 fn a_grid_that_cannot_be_used_is_refused_at_once() {
