@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::About;
 use super::collect::Collector;
-use super::number::{count, escape};
+use super::number::{count, escape, shortened};
 use super::panel::{self, anchor};
 use super::spectra::Gallery;
 
@@ -60,7 +60,7 @@ fn links(gallery: &Gallery, drawn: &BTreeMap<u64, String>) -> String {
     for order in &gallery.elsewhere {
         if let Some(id) = drawn.get(order) {
             let comma = if out.is_empty() { "" } else { ", " };
-            let _ = write!(out, "{comma}<a href='#{}'>{}</a>", anchor(*order), escape(id));
+            let _ = write!(out, "{comma}<a href='#{}'>{}</a>", anchor(*order), escape(&shortened(id)));
         }
     }
     if out.is_empty() { out } else { format!("<p class=note>Drawn above: {out}.</p>") }

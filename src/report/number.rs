@@ -1,5 +1,27 @@
 //! Numbers and texts for readers.
 
+use std::borrow::Cow;
+
+use twox_hash::XxHash3_128;
+
+/// Maximum number of characters of an id, a path or a status in the page.
+const MOST_CHARACTERS: usize = 80;
+/// Numbers of characters that a longer one keeps of its beginning and of its end.
+const BEGINNING: usize = 36;
+const END: usize = 20;
+
+/// Returns an id, a path or a status as the page shows it. One of more than 80 characters is shortened to its
+/// beginning, its end and a hash of the whole, so that two that differ are shown differently.
+pub fn shortened(text: &str) -> Cow<'_, str> {
+    let length = text.chars().count();
+    if length <= MOST_CHARACTERS {
+        return text.into();
+    }
+    let beginning: String = text.chars().take(BEGINNING).collect();
+    let end: String = text.chars().skip(length - END).collect();
+    format!("{beginning}…{end} [{:016x}]", XxHash3_128::oneshot(text.as_bytes()) as u64).into()
+}
+
 /// Escapes `&`, `<`, `>` and quotes, so that text can be put into HTML and its attributes.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -135,6 +157,10 @@ mod tests {
         assert_eq!(number(-1.5e-9, 3), "−1.50e−9");
         assert_eq!(count(1_234_567), "1\u{202f}234\u{202f}567");
         assert_eq!((percent(1, 10_000), percent(9_999, 10_000)), ("< 0.1 %".into(), "> 99.9 %".into()));
+        let long = "é".repeat(80);
+        assert_eq!(shortened(&long), long);
+        let [a, b] = ["a", "b"].map(|middle| shortened(&format!("{long}{middle}{long}")).into_owned());
+        assert!(a != b && a.starts_with(&"é".repeat(36)) && a.chars().count() == 76, "{a}");
         assert_eq!(escape("<script>\"&'"), "&lt;script&gt;&quot;&amp;&#39;");
     }
 }

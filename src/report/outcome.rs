@@ -9,6 +9,9 @@ use super::words::{ending, grade, html, meaning, symbol};
 use crate::flag::Flags;
 use crate::math;
 
+/// Maximum number of statuses that the page counts. A table of popfit's has fewer.
+const MOST_STATUSES: usize = 50;
+
 /// Returns the HTML of the key figures on top of the page: spectra, converged, flagged, medians of χ²/dof and S/N,
 /// speed.
 pub fn tiles(about: &About, kept: &Collector) -> String {
@@ -51,14 +54,17 @@ fn median(mut values: Vec<f64>) -> String {
     math::median(&mut values).map_or_else(|| "–".into(), |x| number(x, 3))
 }
 
-/// Returns HTML bars of how many fits ended with each status, converged ones first.
+/// Returns HTML bars of how many fits ended with each status, converged ones first, of 50 statuses at most.
 pub fn statuses(kept: &Collector) -> String {
-    let bars = kept
-        .outcomes
-        .iter()
-        .rev()
-        .map(|((code, text), n)| bar(grade(*code), &escape(&ending(*code, text)), meaning(*code), *n, kept.count));
-    bars.collect()
+    let shown = kept.outcomes.iter().rev().take(MOST_STATUSES);
+    let mut out: String = shown
+        .map(|((code, text), n)| bar(grade(*code), &escape(&ending(*code, text)), meaning(*code), *n, kept.count))
+        .collect();
+    let more = kept.outcomes.len().saturating_sub(MOST_STATUSES);
+    if more > 0 {
+        let _ = write!(out, "<p class=note>and {more} more statuses, of which popfit writes none</p>");
+    }
+    out
 }
 
 /// Returns HTML bars of the number of rows with each flag. Lines of text below have the number of rows in which each

@@ -14,6 +14,8 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// Maximum size of the page in bytes. Spectra that would need more are left out.
 const LIMIT: usize = 10_000_000;
+/// Maximum number of characters of the model file that are shown.
+const MODEL: usize = 100_000;
 /// Bytes left free for the links from the table to the spectra.
 const LINKS: usize = 20_000;
 
@@ -99,7 +101,10 @@ fn provenance(about: &About) -> String {
     }
     out += "</dl>";
     if !metadata.model.is_empty() {
-        let _ = write!(out, "<details><summary>Model file</summary><pre>{}</pre></details>", escape(&metadata.model));
+        let shown: String = metadata.model.chars().take(MODEL).collect();
+        let cut = metadata.model.len() > shown.len();
+        let note = if cut { " (its beginning; the table's metadata have all of it)" } else { "" };
+        let _ = write!(out, "<details><summary>Model file{note}</summary><pre>{}</pre></details>", escape(&shown));
     }
     out
 }

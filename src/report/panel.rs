@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::About;
 use super::arm::{self, Room};
 use super::collect::reduced;
-use super::number::{count, escape, number, pair};
+use super::number::{count, escape, number, pair, shortened};
 use super::words::{ending, grade, html as with_subscript, meaning, symbol};
 use crate::flag::Flags;
 use crate::spectral::quantity::unit;
@@ -47,7 +47,7 @@ fn head(row: &FitRow, parameters: &[String], about: &About) -> String {
     let grade = grade(row.status.code());
     let mut out = format!(
         "<header><h3><small>id</small> {}</h3><span class='chip {grade}' title='{}'>{}</span>",
-        escape(&row.id.to_string()),
+        escape(&shortened(&row.id.to_string())),
         escape(meaning(row.status.code())),
         escape(&ending(row.status.code(), &row.status_text))
     );
@@ -56,8 +56,8 @@ fn head(row: &FitRow, parameters: &[String], about: &About) -> String {
         let _ = write!(out, "<span class=chip title='{meaning}' data-flag={k}>{label}</span>");
     }
     let file = row.file.rsplit(['/', '\\']).next().filter(|name| !name.is_empty());
-    let place = file.map_or_else(String::new, |name| format!("{}, ", escape(name)));
-    let (full, at) = (escape(&row.file), row.row);
+    let place = file.map_or_else(String::new, |name| format!("{}, ", escape(&shortened(name))));
+    let (full, at) = (escape(&shortened(&row.file)), row.row);
     let _ = write!(out, "<span class=place title='{full}'>{place}row {at}</span></header>");
     if !row.parameters.iter().any(|x| x.is_finite()) {
         return out;

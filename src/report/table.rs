@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::About;
 use super::collect::{Collector, KeptRow, reduced};
-use super::number::{number, pair};
+use super::number::{number, pair, shortened};
 use super::panel::anchor;
 use super::words::{ending, grade, html, with_unit};
 use crate::flag::Flags;
@@ -51,14 +51,15 @@ fn column(name: &str, kind: &str) -> Value {
 /// Returns the texts of a row's cells, with a signal-to-noise ratio if `has_sn` and the file if `has_file`.
 fn cells(kept: &KeptRow, has_sn: bool, has_file: bool) -> Vec<String> {
     let row = &kept.row;
-    let mut cells = vec![row.id.to_string(), ending(row.status.code(), &row.status_text), number(reduced(row), 4)];
+    let id = shortened(&row.id.to_string()).into_owned();
+    let mut cells = vec![id, ending(row.status.code(), &row.status_text), number(reduced(row), 4)];
     if has_sn {
         cells.push(number(kept.sn, 3));
     }
     cells.extend(row.parameters.iter().zip(&row.errors).map(|(value, error)| pair(*value, *error)));
     cells.push(row.rounds.to_string());
     if has_file {
-        cells.push(row.file.to_string());
+        cells.push(shortened(&row.file).into_owned());
     }
     cells.push(row.row.to_string());
     cells

@@ -1,7 +1,7 @@
 //! Words and colours that several parts of the page share.
 
 use super::About;
-use super::number::escape;
+use super::number::{escape, shortened};
 use crate::solver::Status;
 use crate::spectral::quantity::unit;
 
@@ -18,6 +18,7 @@ pub fn grade(code: i32) -> &'static str {
 /// Returns what a status is called where people read it: `converged (ftol)`, with the criterion that was met, or the
 /// status itself.
 pub fn ending(code: i32, text: &str) -> String {
+    let text = shortened(text);
     if code > 0 { format!("converged ({text})") } else { text.to_string() }
 }
 

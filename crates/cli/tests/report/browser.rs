@@ -32,9 +32,10 @@ pub fn open(folder: &Path, page: &Path) -> Option<Vec<Value>> {
         .iter()
         .map(|width| format!("<iframe width={width} height=900 src='file://{}#selftest'></iframe>", page.display()))
         .collect();
-    let listen = "<pre></pre><script>let all = [];\
-                  onmessage = (m) => { all.push(m.data); document.querySelector('pre').textContent = JSON.stringify(all); }\
-                  </script>";
+    // the page writes what it saw into an attribute, and a message that it posts is an error
+    let listen = "<pre></pre><script>onmessage = (m) => console.log(`a message: ${JSON.stringify(m.data)}`);\
+                  onload = () => { document.querySelector('pre').textContent = JSON.stringify(Array.from(frames,\
+                  (frame) => JSON.parse(frame.document.documentElement.dataset.seen))); };</script>";
     let outer = folder.join("frames.html");
     std::fs::write(&outer, format!("<meta charset=utf-8>{listen}{frames}")).unwrap();
     let quiet = [
@@ -42,6 +43,7 @@ pub fn open(folder: &Path, page: &Path) -> Option<Vec<Value>> {
         "--no-sandbox",
         "--disable-gpu",
         "--disable-quic",
+        "--allow-file-access-from-files",
         "--no-first-run",
         "--disable-background-networking",
         "--disable-component-update",

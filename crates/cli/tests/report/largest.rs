@@ -11,6 +11,8 @@ use super::browser;
 
 const ROWS: u64 = 6000;
 const LIMIT: usize = 10_000_000;
+/// Number of rows in the page's table.
+const LISTED: u64 = 2000;
 
 fn desi(name: &str) -> std::path::PathBuf {
     popfit_testing::root().join("tests/data/desi").join(name)
@@ -79,7 +81,40 @@ fn the_largest_page_stays_below_ten_megabytes() {
     let most = MOST_REQUESTED + 4 + 8 + 4 + 3 * Flags::DESCRIPTIONS.len();
     assert!((most - 20..=most).contains(&articles), "{articles} of {most}");
     let Some(seen) = browser::open(folder.path(), &page) else { return };
-    browser::check(&seen, 2000);
+    browser::check(&seen, LISTED);
     assert_eq!(seen[0]["galleries"], Flags::DESCRIPTIONS.len());
     assert_eq!(seen[0]["articles"], articles);
+}
+
+/// Ids, paths and a model file as long as popfit reads them, in all rows that a page lists.
+#[test]
+fn long_texts_keep_the_page_below_ten_megabytes() {
+    let mut kept = Collector::new(&["velocity".into(), "mass".into()]);
+    let filling = "<&'é".repeat(1023);
+    let rows = |first: u64| -> Vec<FitRow> {
+        let long = |k: u64| {
+            let mut row = super::row(popfit::Id::Text(format!("{filling}{k:04}{filling}")), k);
+            row.file = format!("/{filling}/{}.npz", k % 2).into();
+            row
+        };
+        (first..first + 100).map(long).collect()
+    };
+    (0..LISTED).step_by(100).for_each(|first| kept.add(&rows(first)));
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("long.html");
+    let mut metadata = popfit::Metadata::default();
+    metadata.model = "# a comment\n".repeat(1 << 20);
+    let about = About::default().title("long.parquet".into()).metadata(metadata);
+    ReportFile::create(&page, &WriteOptions::default()).unwrap().write(&about, &kept, None).unwrap();
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.len() <= LIMIT, "{} bytes", html.len());
+    // they can be told apart
+    let rows = html.split_once("id=\"rows\">").unwrap().1.split_once("</script>").unwrap().0;
+    let rows: serde_json::Value = serde_json::from_str(rows).unwrap();
+    let cells = |column: usize| rows["rows"].as_array().unwrap().iter().map(move |row| row["c"][column].to_string());
+    assert_eq!(cells(0).collect::<std::collections::BTreeSet<_>>().len() as u64, LISTED);
+    let files = rows["head"].as_array().unwrap().iter().position(|head| head["name"] == "file").unwrap();
+    assert_eq!(cells(files).collect::<std::collections::BTreeSet<_>>().len(), 2);
+    let Some(seen) = browser::open(folder.path(), &page) else { return };
+    browser::check(&seen, LISTED);
 }
