@@ -13,8 +13,11 @@ fn a_damaged_journal_costs_what_is_damaged() {
     succeed(&whole, &[]);
     let mut child = command(&data(""), &out, &[]).spawn().unwrap();
     let (path, _) = journal(&out);
+    // the first ends where the second copy of the head begins, whose first line stands before its record
     let records = |bytes: &[u8]| -> Vec<usize> {
-        let mut ends = vec![bytes.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1)];
+        let line = bytes.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let head = bytes.get(line..).and_then(|rest| rest.first_chunk::<8>());
+        let mut ends = vec![line + head.map_or(0, |length| line + 48 + u64::from_le_bytes(*length) as usize)];
         while let Some(length) = bytes.get(ends[ends.len() - 1]..).and_then(|rest| rest.first_chunk::<8>()) {
             ends.push(ends[ends.len() - 1] + 48 + u64::from_le_bytes(*length) as usize);
         }
@@ -27,7 +30,7 @@ fn a_damaged_journal_costs_what_is_damaged() {
     child.kill().unwrap();
     child.wait().unwrap();
     let kept = std::fs::read(&path).unwrap();
-    // where the head begins and ends, then the state of the outputs, and each batch
+    // where the head's second record begins and ends, then the state of the outputs, and each batch
     let ends = records(&kept);
     let batches = ends.len() - 3;
     let resume = |bytes: &[u8]| {
@@ -48,6 +51,12 @@ fn a_damaged_journal_costs_what_is_damaged() {
     let said = resume(&flipped(ends[3]));
     let text = format!("{} bytes are damaged: 64 rows of 1 batch are kept", kept.len() - ends[3]);
     assert!(said.contains(&text) && said.contains("all other spectra are fitted again"), "{said}, not {text}");
+    // in the key of either copy of the head
+    for at in [100, ends[0] + 100] {
+        let said = resume(&flipped(at));
+        let text = format!("of which {} from the journal", 64 * batches);
+        assert!(said.contains("one copy of its head is damaged") && said.contains(&text), "{said}, not {text}");
+    }
     let said = resume(&kept[..ends[ends.len() - 1] - 10]);
     let text = format!("of which {} from the journal", 64 * (batches - 1));
     assert!(!said.contains("damaged") && said.contains(&text), "{said}, not {text}");

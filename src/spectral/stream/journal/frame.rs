@@ -33,7 +33,12 @@ pub fn frame(payload: &[u8]) -> Vec<u8> {
 
 /// Returns the number of bytes of a payload's record, head included.
 pub fn length(payload: &[u8]) -> u64 {
-    (HEAD + payload.len()) as u64
+    length_of(payload.len() as u64)
+}
+
+/// Returns the number of bytes of the record of a payload of this many bytes, head included.
+pub fn length_of(payload: u64) -> u64 {
+    payload.saturating_add(HEAD as u64)
 }
 
 /// Reads a record from a file with `left` more bytes, which is whole, damaged or torn (cut off by the file's end). It

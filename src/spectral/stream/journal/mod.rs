@@ -1,10 +1,10 @@
 //! The write-ahead journal of a run, a file beside its output. The rows of each fitted batch are kept there before they
 //! are written to the output, so that a killed run can be resumed.
 //!
-//! The file begins with a line that names the format and its version. Records follow (`frame.rs`). The first one holds
-//! all inputs of the rows as text, so that an error message can quote the first difference. Each of the others holds
-//! one batch (`rows.rs`), or the states of the outputs (`outputs.rs`), in the format of the crate postcard. A torn
-//! record ends the journal. A damaged one is reported, and its rows are lost. Later rows are lost only if its length is
+//! The file begins with its head (`head.rs`), which is there twice: the version of the format, and all inputs of the
+//! rows as text, so that an error message can quote the first difference. Records follow (`frame.rs`). Each holds one
+//! batch (`rows.rs`), or the states of the outputs (`outputs.rs`), in the format of the crate postcard. A torn record
+//! ends the journal. A damaged one is reported, and its rows are lost. Later rows are lost only if its length is
 //! damaged too.
 //!
 //! `--resume` runs the same stream again. Batches that the journal knows, and whose spectra have the same hash, take
@@ -15,7 +15,9 @@
 #![deny(clippy::indexing_slicing)] // numbers in a file may be anything
 
 mod fingerprint;
+mod found;
 mod frame;
+mod head;
 mod key;
 mod outputs;
 mod rows;
@@ -24,7 +26,7 @@ mod rows;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::io::{BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -36,15 +38,11 @@ use crate::io::output::OutputRecord;
 use crate::spectra::Spectra;
 use crate::spectral::results::row::FitRow;
 pub(super) use fingerprint::{Hash, fingerprint};
+use found::read;
 use frame::{Frame, frame};
-use key::difference;
+use key::{Key, instruction_set};
 use outputs::{OutputState, first_changed, states};
 use rows::{Batch, KeptRows, OldRow};
-
-/// First line of a journal.
-const MAGIC: &[u8] = b"popfit journal 12\n";
-/// First line of a journal of version 11, which is read and continued.
-const OLD_MAGIC: &[u8] = b"popfit journal 11\n";
 
 /// A record after the first one.
 #[derive(Serialize, Deserialize)]
@@ -105,13 +103,20 @@ impl Drop for Journal {
 impl Journal {
     /// Opens and locks the journal of the output `target`, `.NAME.journal` beside it, for a new or (with `resume`) the
     /// same run `key`. `key` has all inputs of the rows except the spectra, one per line. With `resume` the rows of an
-    /// earlier run are used.
+    /// earlier run are used. The instruction set of the processor, on which the last bits of the rows depend, is added
+    /// to the key.
     ///
     /// # Errors
     /// Returns [`Error::OutputLocked`] while another run has it open, and [`Error::Io`]. Returns [`Error::Journal`] if
     /// the file is no journal of this version or its head is damaged, if it holds rows and `resume` is false, or if
     /// `resume` is true and the journal has another key. The message then has the first line in which the keys differ.
     pub fn open(target: &Path, key: &str, resume: bool) -> Result<Journal> {
+        Journal::open_on(&instruction_set(), target, key, resume)
+    }
+
+    /// Opens and locks the journal of an output as [`open`](Journal::open) does, on a processor with this instruction
+    /// set.
+    fn open_on(instruction_set: &str, target: &Path, key: &str, resume: bool) -> Result<Journal> {
         let path = beside(target);
         // An error of the folder is reported for the output.
         let io = Error::writing(target);
@@ -127,26 +132,28 @@ impl Journal {
             return Err(Error::Journal { path, message: message.into() });
         }
         // A journal without rows may still record which outputs are its own.
-        if resume && !found.key.is_empty() && found.key != key {
-            let message = format!("it is of another run: {}", difference(&found.key, key));
+        let key = Key { instruction_set: Some(instruction_set), inputs: key };
+        if resume
+            && let Some(earlier) = &found.key
+            && let Some(message) = Key::parse(earlier).refusal(&key)
+        {
             return Err(Error::Journal { path, message });
         }
         let damage = found.damage(&path);
-        let stays = has_rows || (resume && found.key == key);
+        let stays = has_rows || (resume && found.key.is_some());
         let (known, outputs) = (found.known, found.outputs);
         let mut journal = Journal { path, file, known, has_rows, stays, damage, outputs };
-        journal.begin(if stays { found.end } else { 0 }, key).map_err(io)?;
+        let is_whole = stays && !found.head_is_damaged;
+        journal.begin(if stays { found.end } else { 0 }, (!is_whole).then_some(&key)).map_err(io)?;
         Ok(journal)
     }
 
-    /// Truncates the file at `end` and, if that is 0, writes the head of an empty journal.
-    fn begin(&mut self, end: u64, key: &str) -> std::io::Result<()> {
+    /// Truncates the file at `end` and, with a key, writes the head of a journal.
+    fn begin(&mut self, end: u64, key: Option<&Key>) -> std::io::Result<()> {
         self.file.set_len(end)?;
-        if end > 0 {
-            return Ok(());
-        }
+        let Some(key) = key else { return Ok(()) };
         self.file.rewind()?;
-        self.file.write_all(&[MAGIC, &frame(key.as_bytes())].concat())?;
+        self.file.write_all(&head::twice(&key.text()))?;
         self.file.sync()?;
         files::sync_folder(&self.path)
     }
@@ -307,82 +314,6 @@ fn lock(path: &Path, target: &Path) -> Result<File> {
         }
     }
     Err(locked())
-}
-
-/// The content of a journal.
-#[derive(Default)]
-struct Found {
-    /// The first record: the inputs of the rows.
-    key: String,
-    known: BTreeMap<usize, KnownBatch>,
-    /// Offset at which the last whole record ends.
-    end: u64,
-    outputs: Vec<OutputState>,
-    /// Number of damaged bytes.
-    damaged: u64,
-    /// Number of known rows.
-    rows: usize,
-}
-
-impl Found {
-    /// Returns a message that says how many bytes are damaged and how many rows are kept; `None` without damage.
-    fn damage(&self, path: &Path) -> Option<String> {
-        let kept = match (self.rows, self.known.len()) {
-            (0, _) => "nothing is kept, and all spectra are fitted again".to_string(),
-            (rows, batches) => {
-                let batches = if batches == 1 { "1 batch".into() } else { format!("{batches} batches") };
-                format!("{rows} rows of {batches} are kept, and all other spectra are fitted again")
-            }
-        };
-        (self.damaged > 0).then(|| format!("{}: {} bytes are damaged: {kept}", path.display(), self.damaged))
-    }
-}
-
-/// Reads a journal's key, outputs and places of batches, record by record, or says why it is no usable journal. Returns
-/// a message if the file is no journal of this version, or if its head is damaged. Such a file is not changed.
-fn read(file: &mut File) -> std::io::Result<std::result::Result<Found, &'static str>> {
-    // 1. Read the first line and the key.
-    let length = file.length()?;
-    let mut file = BufReader::new(file);
-    let mut magic = vec![0; MAGIC.len().min(usize::try_from(length).unwrap_or(usize::MAX))];
-    file.read_exact(&mut magic)?;
-    if ![MAGIC, OLD_MAGIC].iter().any(|line| line.starts_with(&magic)) {
-        return Ok(Err("it is no journal of this version of popfit: remove it if nobody needs it"));
-    }
-    let mut at = magic.len() as u64;
-    let mut found = match frame::read(&mut file, length - at)? {
-        Frame::Torn => return Ok(Ok(Found::default())),
-        Frame::Damaged(_) => return Ok(Err("its head is damaged: remove it to begin anew")),
-        Frame::Whole(key) => {
-            at += frame::length(&key);
-            Found { key: String::from_utf8_lossy(&key).into_owned(), end: at, ..Found::default() }
-        }
-    };
-    // 2. Read the other records. A later record of a batch replaces an earlier one.
-    let mut rows = BTreeMap::new();
-    loop {
-        let (bytes, record) = match frame::read(&mut file, length - at)? {
-            Frame::Torn => break,
-            Frame::Damaged(bytes) => (bytes, None),
-            Frame::Whole(payload) => (frame::length(&payload), Record::read(&payload)),
-        };
-        match record {
-            Some(Record::Batch(batch)) => {
-                let is_complete = batch.rows.finished() == batch.rows.len();
-                found.known.insert(batch.number, KnownBatch { offset: at, is_complete });
-                rows.insert(batch.number, batch.rows.finished());
-                found.end = at + bytes;
-            }
-            Some(Record::Outputs(outputs)) => {
-                found.outputs = outputs;
-                found.end = at + bytes;
-            }
-            Some(Record::OldBatch(_)) | None => found.damaged += bytes,
-        }
-        at += bytes;
-    }
-    found.rows = rows.values().sum();
-    Ok(Ok(found))
 }
 
 #[cfg(feature = "files")]

@@ -2,6 +2,9 @@ use std::fs;
 
 use crate::io::faults;
 
+mod heads;
+
+use super::head::{MAGIC, OLD_MAGIC, twice};
 use super::*;
 use crate::io::output::OutputRecord as _;
 use crate::solver::Status;
@@ -221,11 +224,15 @@ fn what_is_of_another_run_is_told_and_not_touched() {
     assert!(refused(Journal::open(&target, "version = 1", true)).contains("nothing"));
     assert!(refused(Journal::open(&target, KEY, false)).contains("resume that run, or remove this file"));
     assert_eq!(fs::read(&path).unwrap(), whole);
-    let mut damaged = whole.clone();
-    damaged[MAGIC.len() + 53] ^= 1;
+    let copy = twice(&Key { instruction_set: Some(&instruction_set()), inputs: KEY }.text()).len() / 2;
+    let both = |place: usize, bit: u8| {
+        let mut bytes = whole.clone();
+        [place, copy + place].into_iter().for_each(|at| bytes[at] ^= bit);
+        bytes
+    };
+    let damaged = both(MAGIC.len() + 53, 1);
     // a length that goes beyond the file, as a torn head's does
-    let mut longer = whole.clone();
-    longer[MAGIC.len() + 3] ^= 4;
+    let longer = both(MAGIC.len() + 3, 4);
     let cases = [(&damaged[..], "damaged"), (&longer, "damaged"), (b"somebody's notes", "no journal")];
     for (bytes, word) in cases {
         fs::write(&path, bytes).unwrap();
@@ -280,9 +287,9 @@ fn damage_costs_its_record_and_is_told() {
     }
 }
 
-/// A record that version 11 wrote has every field, and a journal of that version is continued.
+/// A record that version 11 wrote has every field, and journals of versions 11 and 12 are continued.
 #[test]
-fn a_journal_of_version_11_is_read_and_continued() {
+fn a_journal_of_an_older_version_is_read_and_continued() {
     let payload = fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/journal_11.bin")).unwrap();
     // 1. Every byte of the record is read.
     let old: Record = postcard::from_bytes(&payload).unwrap();
@@ -298,19 +305,20 @@ fn a_journal_of_version_11_is_read_and_continued() {
     assert_eq!((first.n_starts_agree, &*first.continuum_terms, &*first.unreached), (4, &[10][..], &[0][..]));
     assert_eq!(second.posterior.unwrap().kurtosis, 2.9997511275037843);
     assert_eq!((second.start, second.correlations.len(), second.message.as_str()), (Some(0), 10, ""));
-    // 2. A journal with the old first line is continued.
-    let folder = tempfile::tempdir().unwrap();
-    let target = folder.path().join("out.csv");
-    let path = beside(&target);
-    fs::write(&path, [OLD_MAGIC, &frame(KEY.as_bytes()), &frame(&payload)].concat()).unwrap();
-    let mut journal = Journal::open(&target, KEY, true).unwrap();
-    assert_eq!((journal.len(), journal.damage()), (1, None));
-    journal.keep(1, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu").unwrap();
-    drop(journal);
-    let mut journal = Journal::open(&target, KEY, true).unwrap();
-    assert_eq!((journal.len(), journal.knows(0)), (2, true));
-    assert!(journal.recall(1, &spectra(1.0)).unwrap().unwrap().0.iter().all(Option::is_some));
-    journal.remove().unwrap();
+    // 2. A journal with an old first line, whose key names no instruction set, is continued.
+    for line in OLD_MAGIC {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("out.csv");
+        fs::write(beside(&target), [line, &frame(KEY.as_bytes()), &frame(&payload)].concat()).unwrap();
+        let mut journal = Journal::open(&target, KEY, true).unwrap();
+        assert_eq!((journal.len(), journal.damage()), (1, None));
+        journal.keep(1, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu").unwrap();
+        drop(journal);
+        let mut journal = Journal::open(&target, KEY, true).unwrap();
+        assert_eq!((journal.len(), journal.knows(0)), (2, true));
+        assert!(journal.recall(1, &spectra(1.0)).unwrap().unwrap().0.iter().all(Option::is_some));
+        journal.remove().unwrap();
+    }
 }
 
 /// Another run may remove the journal that it has locked, and a third one make its own, while this one waits for the
@@ -326,8 +334,11 @@ fn a_journal_that_is_replaced_before_it_is_locked_is_opened_again() {
     let [path, from] = [&target, &other].map(|target| beside(target));
     fs::write(&path, "").unwrap();
     let (mut is_first, to) = (true, path.clone());
+    // other tests lock files at the same time
+    let here = std::thread::current().id();
     let hook = faults::install(Box::new(move |operation| {
-        if operation == faults::Operation::Lock && std::mem::take(&mut is_first) {
+        let is_mine = operation == faults::Operation::Lock && std::thread::current().id() == here;
+        if is_mine && std::mem::take(&mut is_first) {
             fs::rename(&from, &to).unwrap();
         }
         None
