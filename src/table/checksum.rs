@@ -26,14 +26,10 @@ use arrow_schema::DataType;
 use twox_hash::XxHash3_128;
 
 use super::Entry;
+pub(super) use super::metadata_hash::KEY;
+use super::metadata_hash::{ALGORITHM, END, of_metadata};
 use super::parquet::{MEANING, UNIT};
 use crate::error::changed;
-
-/// The metadata's key.
-pub(super) const KEY: &str = "popfit.checksum";
-const ALGORITHM: &str = "xxh3_128";
-/// End of a text: a byte that UTF-8 does not have.
-const END: u8 = 0xff;
 
 /// Hash of consecutive rows, which come in batches.
 struct RowsHash {
@@ -116,22 +112,6 @@ fn hash_numbers<T: ArrowPrimitiveType, const N: usize>(
         bytes.extend_from_slice(&to_bytes(*value));
     }
     hash.write(&bytes);
-}
-
-/// Returns the 128-bit hash of the metadata's keys and values, whatever their order, without the entry of the
-/// checksums.
-fn of_metadata(entries: &[Entry]) -> u128 {
-    let mut hash = XxHash3_128::new();
-    let is_other = |entry: &&Entry| ![KEY, "ARROW:schema"].contains(&&*entry.key);
-    let mut others: Vec<&Entry> = entries.iter().filter(is_other).collect();
-    others.sort_unstable(); // not every reader keeps the order of the file
-    for Entry { key, value } in others {
-        for text in [key, value] {
-            hash.write(text.as_bytes());
-            hash.write(&[END]);
-        }
-    }
-    hash.finish_128()
 }
 
 /// Checksums of a table that is being written.

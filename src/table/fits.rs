@@ -1,4 +1,5 @@
-//! The result table as FITS: HDU 1 `RESULTS` HDU 2 `METADATA` with the metadata.
+//! The result table as FITS: HDU 1 `RESULTS`, and HDU 2 `METADATA` with the metadata, of which the last entry is the
+//! checksum of HDU 1 (`fits_checksum.rs`).
 //!
 //! Text in FITS is printable ASCII, and trailing spaces are not significant. [`escape`] writes any text so that
 //! [`unescape`] restores it.
@@ -7,6 +8,8 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use super::Entry;
+use super::fits_checksum::{self, HashingWriter, RESULTS};
+use super::metadata_hash::KEY;
 use crate::error::Result;
 use crate::io::files::File;
 use crate::io::fits::sum::OnesSum;
@@ -19,14 +22,14 @@ use crate::spectral::{Column, FitRow, FitValues, Kind, Store};
 /// A result table that is being written as FITS.
 pub(super) struct FitsTable {
     file: File,
-    table: TableUnit,
-    metadata: Vec<Entry>,
+    pub(super) table: TableUnit,
+    pub(super) metadata: Vec<Entry>,
 }
 
 impl FitsTable {
     /// Begins a FITS result table with these columns; `file` stays empty until `finish`.
     pub fn new(path: &Path, file: File, columns: &[Column], metadata: &Metadata) -> Result<FitsTable> {
-        let table = columns_unit(path, "RESULTS", columns)?;
+        let table = columns_unit(path, RESULTS, columns)?.card(fits_checksum::CARD, KEY);
         Ok(FitsTable { file, table, metadata: metadata.table_entries() })
     }
 
@@ -44,7 +47,10 @@ impl FitsTable {
     pub fn finish(mut self, path: &Path) -> Result<File> {
         let mut out = BufWriter::new(self.file);
         out.write_all(&Cards::primary().finish(OnesSum::default())).map_err(refused(path))?;
-        self.table.write(&mut out).map_err(refused(path))?;
+        let mut results = HashingWriter::new(&mut out);
+        self.table.write(&mut results).map_err(refused(path))?;
+        let checksums = fits_checksum::entry(results.hash(), &self.metadata);
+        self.metadata.push(checksums);
         metadata_unit(path, &self.metadata)?.write(&mut out).map_err(refused(path))?;
         out.into_inner().map_err(|e| refused(path)(e.into_error()))
     }

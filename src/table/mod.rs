@@ -5,6 +5,8 @@
 mod checksum;
 mod csv;
 mod fits;
+mod fits_checksum;
+mod metadata_hash;
 mod model_images;
 mod models;
 #[cfg(feature = "parquet")]

@@ -1,4 +1,5 @@
-//! Result tables from FITS, whose units are compared with DATASUM and CHECKSUM before a row is read.
+//! Result tables from FITS, whose units are compared with DATASUM and CHECKSUM, and with the checksum of their order,
+//! before a row is read.
 
 #![deny(clippy::indexing_slicing)] // a file must not cause a panic
 
@@ -6,6 +7,7 @@ use std::path::Path;
 
 use super::Entry;
 use super::fits::{read_unit, unescape};
+use super::fits_checksum::{self, RESULTS};
 use super::read::{Source, Wanted, converted};
 use crate::error::{Error, Result, changed};
 use crate::io::fits::hdu::Checksums;
@@ -15,7 +17,6 @@ use crate::spectral::FitValues;
 
 /// Number of rows per batch.
 const BATCH: usize = 4096;
-const RESULTS: &str = "RESULTS";
 
 /// A result table in FITS.
 pub(super) struct FitsSource {
@@ -49,8 +50,15 @@ impl FitsSource {
                 .for_each(|t| *t = unescape(t).into());
         }
         let names = columns.iter().map(|column| column.name.to_string()).collect();
-        let units = file.checksums()?.into_iter().map(|(name, checksums)| Unit { name, checksums });
-        let notes = verify(&units.collect::<Vec<_>>(), has_layout).map_err(|message| Error::format(path, message))?;
+        let units: Vec<Unit> =
+            file.checksums()?.into_iter().map(|(name, checksums)| Unit { name, checksums }).collect();
+        let format = |message| Error::format(path, message);
+        let mut notes = verify(&units, has_layout).map_err(format)?;
+        // without its layout, it is popfit's if all its sums are, and the metadata are damaged
+        let is_whole = units.iter().all(|unit| unit.checksums == Checksums::Right);
+        if has_layout || (is_whole && fits_checksum::is_promised(&file)?) {
+            notes.extend(fits_checksum::verify(&mut file, &metadata)?.map_err(format)?);
+        }
         Ok(FitsSource { file, names, columns, metadata, notes, is_own: has_layout, rows, next: 0 })
     }
 }

@@ -20,6 +20,8 @@ pub enum Value {
 #[derive(Clone, Debug, Default)]
 pub struct Header {
     values: BTreeMap<String, Value>,
+    /// The card of CHECKSUM has a comment, as other programs write it.
+    has_foreign_checksum: bool,
 }
 
 impl Header {
@@ -55,6 +57,8 @@ impl Header {
                 }
                 continue; // as astropy does, the first one counts
             }
+            // behind the value, which has no quotes inside
+            header.has_foreign_checksum |= key == "CHECKSUM" && rest.split('\'').nth(2).is_some_and(is_comment);
             last = matches!(&value, Value::Text(text) if text.ends_with('&')).then(|| key.to_string());
             header.values.insert(key.to_string(), value);
         }
@@ -70,6 +74,11 @@ impl Header {
             text.pop();
             text.push_str(&more);
         }
+    }
+
+    /// Returns whether another program than popfit has written CHECKSUM: astropy and CFITSIO put a comment behind it.
+    pub fn has_foreign_checksum(&self) -> bool {
+        self.has_foreign_checksum
     }
 
     /// Returns the value of a key as text; `None` if it is absent or of another type.
@@ -114,6 +123,11 @@ impl Header {
             _ => None,
         }
     }
+}
+
+/// Returns whether what follows the value of a card is a comment.
+fn is_comment(rest: &str) -> bool {
+    rest.trim_start().starts_with('/')
 }
 
 /// Parses the value behind `=`; `None` if there is none or popfit does not read its type (complex numbers).

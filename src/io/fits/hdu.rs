@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use twox_hash::XxHash3_128;
+
 use super::bytes::{self, Bytes};
 use super::cards::{CARD, Header};
 use super::image::Image;
@@ -272,15 +274,31 @@ impl Fits {
 
     /// Computes the ones' complement sum of a range of the file's bytes, piece by piece.
     fn sum(&mut self, bytes: Range<u64>) -> Result<OnesSum> {
-        let (mut sum, mut piece) = (OnesSum::default(), vec![0; PIECE]);
-        let mut at = bytes.start;
+        let mut sum = OnesSum::default();
+        self.each_piece(bytes, |at, piece| sum.add(at, piece))?;
+        Ok(sum)
+    }
+
+    /// Returns the XXH3 hash (128 bits) of all bytes of an HDU, header included, in the order of the file.
+    pub fn digest(&mut self, index: usize) -> Result<u128> {
+        let Some(Hdu { span, .. }) = self.hdus.get(index) else {
+            return Err(self.fault(index, "there is none"));
+        };
+        let mut hash = XxHash3_128::new();
+        self.each_piece(span.clone(), |_, piece| hash.write(piece))?;
+        Ok(hash.finish_128())
+    }
+
+    /// Hands a range of the file's bytes to `each`, piece by piece, with the place of each piece in the range.
+    fn each_piece(&mut self, bytes: Range<u64>, mut each: impl FnMut(u64, &[u8])) -> Result<()> {
+        let (mut at, mut piece) = (bytes.start, vec![0; PIECE]);
         while at < bytes.end {
             piece.truncate((bytes.end - at).min(PIECE as u64) as usize);
             self.bytes.read_at(at, &mut piece).map_err(Error::io(&self.path))?;
-            sum.add(at - bytes.start, &piece);
+            each(at - bytes.start, &piece);
             at += piece.len() as u64;
         }
-        Ok(sum)
+        Ok(())
     }
 }
 

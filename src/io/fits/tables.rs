@@ -25,6 +25,22 @@ impl FitsTables {
         all.map(|index| Ok((self.fits.label(index), self.fits.checksums(index)?))).collect()
     }
 
+    /// Returns the XXH3 hash (128 bits) of all bytes of the HDU of this name, header included, in their order.
+    pub fn digest(&mut self, name: &str) -> Result<u128> {
+        let index = self.index(name)?;
+        self.fits.digest(index)
+    }
+
+    /// Returns whether the header of the HDU of this name has a keyword with a text.
+    pub fn has_text(&self, name: &str, key: &str) -> Result<bool> {
+        Ok(self.fits.header(self.index(name)?)?.text(key).is_some())
+    }
+
+    /// Returns whether another program than popfit has written the CHECKSUM of the HDU of this name.
+    pub fn has_foreign_checksum(&self, name: &str) -> Result<bool> {
+        Ok(self.fits.header(self.index(name)?)?.has_foreign_checksum())
+    }
+
     /// Returns the number of rows of the table HDU of this name.
     pub fn len(&self, name: &str) -> Result<usize> {
         Ok(self.fits.table(self.index(name)?)?.rows)

@@ -123,6 +123,64 @@ fn flipped_bytes_of_fits_are_noticed_wherever_they_are() {
     assert!(flips.noticed > 3500 && flips.noted + flips.harmless == 0, "{flips:?} of {length} bytes");
 }
 
+/// Exchanges two parts of a file that are equally long.
+fn exchanged(whole: &[u8], a: usize, b: usize, length: usize) -> Vec<u8> {
+    let mut bytes = whole.to_vec();
+    bytes[a..a + length].copy_from_slice(&whole[b..b + length]);
+    bytes[b..b + length].copy_from_slice(&whole[a..a + length]);
+    bytes
+}
+
+/// FITS' own sums are the same whatever the order of words, rows and blocks.
+#[test]
+fn parts_of_fits_that_changed_places_are_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (good, path) = (write(folder.path(), "good.fits", 300), write(folder.path(), "bad.fits", 300));
+    let whole = std::fs::read(&path).unwrap();
+    let place = |from: usize, word: &[u8]| from + whole[from..].windows(word.len()).position(|w| w == word).unwrap();
+    let results = place(0, b"XTENSION");
+    let card = place(results, b"NAXIS1  =");
+    let row: usize = std::str::from_utf8(&whole[card + 10..card + 30]).unwrap().trim().parse().unwrap();
+    let rows = place(results, &format!("{:<80}", "END").into_bytes()).next_multiple_of(2880);
+    let metadata = place(rows, b"XTENSION");
+    // 1. Rows, a value in two rows, blocks, names of columns, and lines of the metadata. Rows that are four apart begin
+    //    at the same place of a word.
+    let ids = |k: usize| rows + k * row;
+    let names = ["TTYPE1  =", "TTYPE3  ="].map(|name| place(results, name.as_bytes()) + 8);
+    let lines = rows.max(metadata) + 2880;
+    for (a, b, length) in [
+        (ids(0), ids(4), row),
+        (ids(0), ids(4), 8),
+        (rows, rows + 2880, 2880),
+        (names[0], names[1], 12),
+        (lines, lines + 2880, 2880),
+    ] {
+        std::fs::write(&path, exchanged(&whole, a, b, length)).unwrap();
+        // the library and both commands check the same
+        let error = FitTable::read(&path).unwrap_err().to_string();
+        for arguments in [vec![Path::new("report"), &path], vec![Path::new("compare"), &good, &path]] {
+            let output = popfit(&arguments);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{a} and {b}: {said}");
+            assert!(said.contains(&error) && error.contains("damaged"), "{said}: {error}");
+        }
+    }
+    // 2. Any words of both units. Those that are equal change nothing.
+    let words = (whole.len() - results) / 4;
+    let mut noticed = 0;
+    for k in 0..400 {
+        let word = |k: usize| results + 4 * (k * 7919 % words);
+        let bytes = exchanged(&whole, word(k), word(3 * k + 1), 4);
+        std::fs::write(&path, &bytes).unwrap();
+        match TableReader::open(&path).and_then(|mut reader| reader.read_all()) {
+            Err(_) => noticed += 1,
+            Ok(_) => assert!(bytes == whole, "words {} and {}", word(k), word(3 * k + 1)),
+        }
+    }
+    assert!(noticed > 200, "{noticed}");
+    assert!(popfit(&[Path::new("compare"), &good, &good]).stderr.is_empty());
+}
+
 /// `report` and `compare` end with an error that names the file and the rows, and write nothing.
 #[test]
 fn commands_refuse_a_damaged_table_and_name_the_rows() {

@@ -137,6 +137,8 @@ impl FitsColumn {
 pub struct TableUnit {
     name: String,
     columns: Vec<FitsColumn>,
+    /// A card behind those of the columns: keyword and text.
+    card: Option<(&'static str, &'static str)>,
     rows: u64,
     spool: Spool,
 }
@@ -144,7 +146,14 @@ pub struct TableUnit {
 impl TableUnit {
     /// Begins a FITS binary table without rows, kept in a temporary file beside `target` until it is written.
     pub fn new(target: &Path, name: &str, columns: Vec<FitsColumn>) -> Result<TableUnit> {
-        Ok(TableUnit { name: name.into(), columns, rows: 0, spool: Spool::new(target)? })
+        Ok(TableUnit { name: name.into(), columns, card: None, rows: 0, spool: Spool::new(target)? })
+    }
+
+    /// Adds a card with a keyword and a text to the header.
+    #[must_use]
+    pub fn card(mut self, key: &'static str, text: &'static str) -> TableUnit {
+        self.card = Some((key, text));
+        self
     }
 
     /// Appends rows, given as one array per column; fails if their number, lengths or types do not fit the table.
@@ -243,6 +252,9 @@ impl TableUnit {
             if let Some(comment) = &column.comment {
                 cards.text(&format!("TCOMM{k}"), comment);
             }
+        }
+        if let Some((key, text)) = self.card {
+            cards.text(key, text);
         }
         self.spool.copy(cards, out)
     }
