@@ -13,4 +13,6 @@ pub mod memory;
 #[cfg(feature = "files")]
 pub mod npz;
 #[cfg(feature = "files")]
+mod opened;
+#[cfg(feature = "files")]
 pub mod output;

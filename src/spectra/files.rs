@@ -1,4 +1,4 @@
-//! Several files of spectra, one after another. An NPZ file that waits for its turn holds no thread and no handle.
+//! Several files of spectra, one after another. A file that waits for its turn holds no thread and no handle.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

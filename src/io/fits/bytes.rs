@@ -1,13 +1,14 @@
 //! Bytes of a FITS file: from the disk, or from memory when they had to be inflated.
 
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 
 use crate::error::{Error, Result};
 use crate::io::files::File;
 use crate::io::memory::most_inflated_bytes;
+use crate::io::opened::Opened;
 
 /// First bytes of a gzip file.
 pub const GZIP: &[u8] = &[0x1f, 0x8b];
@@ -26,6 +27,17 @@ pub trait Bytes: Send {
 
     /// Fills `into` with the bytes from `at`.
     fn read_at(&mut self, at: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// Closes the file, if there is one, until [`reopen`](Bytes::reopen).
+    fn close(&mut self) {}
+
+    /// Opens a file that was closed.
+    ///
+    /// # Errors
+    /// `Io`; [`Error::InputChanged`] if another file has its name now, or if it was written to.
+    fn reopen(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Opens a file for reading at any position; one that begins as gzip does is inflated into memory.
@@ -34,29 +46,43 @@ pub trait Bytes: Send {
 /// `TooLarge` for a gzip file that expands beyond what spectra do; `Format` when it is corrupt or truncated.
 pub fn open(path: &Path) -> Result<Box<dyn Bytes>> {
     let mut file = File::open(path).map_err(Error::io(path))?;
-    let length = file.length().map_err(Error::io(path))?;
+    let opened = Opened::new(&file).map_err(Error::io(path))?;
     let mut start = Vec::new();
     file.by_ref().take(2).read_to_end(&mut start).map_err(Error::io(path))?;
     file.rewind().map_err(Error::io(path))?;
     if start != GZIP {
-        return Ok(Box::new(OnDisk { file, length }));
+        return Ok(Box::new(OnDisk { path: path.to_path_buf(), opened, file: Some(file) }));
     }
-    Ok(Box::new(inflate(path, file, most_inflated_bytes(length))?))
+    Ok(Box::new(inflate(path, file, most_inflated_bytes(opened.length()))?))
 }
 
 struct OnDisk {
-    file: File,
-    length: u64,
+    path: PathBuf,
+    opened: Opened,
+    /// `None` while it is closed.
+    file: Option<File>,
 }
 
 impl Bytes for OnDisk {
     fn length(&self) -> u64 {
-        self.length
+        self.opened.length()
     }
 
     fn read_at(&mut self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        self.file.seek(SeekFrom::Start(at))?;
-        self.file.read_exact(into)
+        let file = self.file.as_mut().ok_or_else(|| io::Error::other("the file is closed"))?;
+        file.seek(SeekFrom::Start(at))?;
+        file.read_exact(into)
+    }
+
+    fn close(&mut self) {
+        self.file = None;
+    }
+
+    fn reopen(&mut self) -> Result<()> {
+        if self.file.is_none() {
+            self.file = Some(self.opened.open_unwritten(&self.path)?);
+        }
+        Ok(())
     }
 }
 

@@ -79,9 +79,18 @@ impl Fits {
     }
 
     /// Resets the memory that may still be taken to the whole allowance, less what [`keep`](Self::keep) has made
-    /// permanent.
-    pub fn begin_batch(&mut self) {
+    /// permanent, and opens the file again if it was closed.
+    ///
+    /// # Errors
+    /// `Io`; [`Error::InputChanged`] if the file was replaced or written to while it was closed.
+    pub fn begin_batch(&mut self) -> Result<()> {
         self.left = self.spare;
+        self.bytes.reopen()
+    }
+
+    /// Closes the file until the next batch: one that waits for its turn takes no handle.
+    pub fn close(&mut self) {
+        self.bytes.close();
     }
 
     /// Makes the memory taken so far permanent, so that [`begin_batch`](Self::begin_batch) does not give it back.

@@ -49,7 +49,7 @@ impl FitsTables {
     /// Reads a range of rows of a table: all columns that have one number or text per row.
     pub fn columns(&mut self, name: &str, rows: Range<usize>) -> Result<Vec<Column>> {
         let index = self.index(name)?;
-        self.fits.begin_batch();
+        self.fits.begin_batch()?;
         let table = TableColumns::new(&self.fits, index, &mut Vec::new())?;
         if rows.is_empty() {
             return Ok(table.empty());

@@ -13,14 +13,14 @@ mod stored;
 mod stream;
 mod write;
 
-use std::fs::Metadata;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use zip::{CompressionMethod, ZipArchive};
 
 use crate::error::{Error, Result};
-use crate::io::files::{File, is_same_file};
+use crate::io::files::File;
+use crate::io::opened::Opened;
 use crate::suggest::missing_name;
 pub(crate) use element::DType;
 pub(crate) use header::Header;
@@ -35,24 +35,6 @@ const MAX_RATIO: u64 = 1032;
 const MAX_ENTRIES: u64 = 10_000;
 /// Bytes decoded in one go.
 const CHUNK: usize = 1 << 16;
-
-/// Identity of a file when its structure was checked.
-#[derive(Clone)]
-struct Opened {
-    metadata: Metadata,
-}
-
-impl Opened {
-    /// Opens the file once more; fails if another one has its name now.
-    fn open_again(&self, path: &Path) -> Result<File> {
-        let file = File::open(path).map_err(Error::io(path))?;
-        let now = file.metadata().map_err(Error::io(path))?;
-        match is_same_file(&self.metadata, &now) && self.metadata.len() == now.len() {
-            true => Ok(file),
-            false => Err(Error::InputChanged { path: path.to_path_buf() }),
-        }
-    }
-}
 
 /// An open NPZ file whose zip structure has been validated.
 pub(crate) struct Archive {
@@ -72,8 +54,8 @@ impl Archive {
     /// impossible compression.
     pub(crate) fn open(path: &Path) -> Result<Archive> {
         let mut file = File::open(path).map_err(Error::io(path))?;
-        let metadata = file.metadata().map_err(Error::io(path))?;
-        let file_length = metadata.len();
+        let opened = Opened::new(&file).map_err(Error::io(path))?;
+        let file_length = opened.length();
         let claimed = end::claimed_entries(&mut file, file_length).map_err(Error::io(path))?;
         if claimed > MAX_ENTRIES {
             return Err(too_large(
@@ -85,7 +67,7 @@ impl Archive {
         let mut zip = ZipArchive::new(BufReader::new(file)).map_err(fault(path))?;
         end::check(&again, file_length, &zip).map_err(array_fault(path, "zip"))?;
         zip.validate_header_consistency().map_err(fault(path))?;
-        let archive = Archive { path: path.to_path_buf(), opened: Opened { metadata }, zip };
+        let archive = Archive { path: path.to_path_buf(), opened, zip };
         for index in 0..archive.zip.len() {
             archive.check_entry(index)?;
         }
@@ -121,7 +103,7 @@ impl Archive {
 
     /// Returns the number of bytes of the file.
     pub(crate) fn file_length(&self) -> u64 {
-        self.opened.metadata.len()
+        self.opened.length()
     }
 
     /// Returns the names of the arrays, without `.npy`, in the order of the file.

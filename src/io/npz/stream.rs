@@ -14,9 +14,10 @@ use zip::read::{ZipArchiveMetadata, ZipReadOptions};
 
 use super::header::RowMajor;
 use super::stored::Stored;
-use super::{DType, Header, Opened, array_fault, finish, too_large};
+use super::{DType, Header, array_fault, finish, too_large};
 use crate::error::{Error, Result};
 use crate::io::files::File;
+use crate::io::opened::Opened;
 
 const PIECE: usize = 1 << 18;
 const AHEAD: usize = 2;

@@ -126,6 +126,7 @@ impl StarReader {
         let notes = if air { vec![air::note(&fits.path)] } else { Vec::new() };
         let file = Arc::from(fits.path.display().to_string());
         let rule = MaskRule::new(BAD, selection.widen.as_ref());
+        fits.close();
         Ok(StarReader { star: name(&fits), fits, file, grid: grid.into(), length, rule, next: 0, notes })
     }
 
@@ -149,7 +150,7 @@ impl SpectraReader for StarReader {
         if rows.is_empty() {
             return Ok(None);
         }
-        self.fits.begin_batch();
+        self.fits.begin_batch()?;
         let pixels = self.grid.len();
         let pixels_of_rows = rows.start * pixels..rows.end * pixels;
         let (flux, ivar, mask) = arrays(&mut self.fits, &self.rule, pixels_of_rows)?;

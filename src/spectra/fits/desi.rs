@@ -88,6 +88,7 @@ impl DesiReader {
         let file = Arc::from(fits.path.display().to_string());
         let mut reader = DesiReader { fits, file, arms, fibermap, tables, rows: Vec::new(), next: 0, notes };
         reader.rows = reader.select(length, selection)?;
+        reader.fits.close();
         Ok(reader)
     }
 
@@ -110,7 +111,7 @@ impl DesiReader {
         self.fits.keep();
         let all: Vec<usize> = (0..length).collect();
         for rows in all.chunks(SCAN) {
-            self.fits.begin_batch();
+            self.fits.begin_batch()?;
             let mut keep = vec![true; rows.len()];
             let ids = self.ids(rows)?;
             if let Some(wanted) = &targets {
@@ -136,7 +137,7 @@ impl DesiReader {
     fn signal_to_noise(&mut self, row: usize) -> Result<f64> {
         let mut best = f64::NEG_INFINITY;
         for arm in &self.arms {
-            self.fits.begin_batch();
+            self.fits.begin_batch()?;
             best = best.max(arm.signal_to_noise(&mut self.fits, row)?);
         }
         Ok(best)
@@ -153,7 +154,7 @@ impl SpectraReader for DesiReader {
         if end == self.next {
             return Ok(None);
         }
-        self.fits.begin_batch();
+        self.fits.begin_batch()?;
         let rows = self.rows.get(self.next..end).unwrap_or_default().to_vec();
         let ids = Ids::Integer(self.ids(&rows)?);
         let mut arms = Vec::with_capacity(self.arms.len());

@@ -103,11 +103,12 @@ impl MwmReader {
             let selected = if selection.arms.is_some() { " of the arms that are selected" } else { "" };
             return Err(Error::format(&fits.path, format!("it has no spectrum{selected}")));
         }
-        fits.begin_batch();
+        fits.begin_batch()?;
         fits.take(spectra.len(), 3 * size_of::<usize>())?;
         fits.take(arms.iter().map(|arm| arm.grid.len()).sum(), 2 * size_of::<f64>())?;
         fits.keep();
         let file = Arc::from(fits.path.display().to_string());
+        fits.close();
         Ok(MwmReader { fits, file, arms, spectra, next: 0 })
     }
 
@@ -158,7 +159,7 @@ impl SpectraReader for MwmReader {
         if some.is_empty() {
             return Ok(None);
         }
-        self.fits.begin_batch();
+        self.fits.begin_batch()?;
         let pixels: Vec<usize> = self.arms.iter().map(|arm| arm.grid.len()).collect();
         self.fits.take(some.len().saturating_mul(pixels.iter().sum()), 2 * size_of::<f64>() + 1)?;
         let mut arrays: Vec<Arrays> = vec![Default::default(); self.arms.len()];

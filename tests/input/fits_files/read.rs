@@ -142,6 +142,30 @@ fn ap_star_rows_are_spectra() {
     assert!((ratio - 1.000_274_1).abs() < 1e-7, "{ratio}");
 }
 
+/// A file is closed between its check and its turn, and FITS has no checksums that would find another one.
+#[test]
+fn a_file_that_changes_before_its_turn_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in [("apogee.fits", apogee(&[]).0), ("desi.fits", desi().0)] {
+        let path = popfit_testing::file(folder.path(), name, &bytes);
+        let refuse = |mut reader: Box<dyn popfit::spectra::SpectraReader>| {
+            let error = reader.next_batch(5).unwrap_err();
+            assert!(matches!(&error, Error::InputChanged { path: named } if *named == path), "{error}");
+        };
+        assert_eq!(open_reader(&path).unwrap().next_batch(1).unwrap().unwrap().len(), 1);
+        // the same bytes in another file
+        let reader = open_reader(&path).unwrap();
+        let other = popfit_testing::file(folder.path(), "other.fits", &bytes);
+        std::fs::rename(other, &path).unwrap();
+        refuse(reader);
+        // as many bytes, at another time
+        let reader = open_reader(&path).unwrap();
+        let written = std::fs::File::options().write(true).open(&path).unwrap();
+        written.set_modified(std::time::SystemTime::now() + std::time::Duration::from_secs(5)).unwrap();
+        refuse(reader);
+    }
+}
+
 /// Chips as wavelengths of their first pixels; two pixels each, one Å apart.
 fn visit(chips: [[f64; 2]; 3]) -> FitsBytes {
     let flux = f32s(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);

@@ -10,6 +10,7 @@ mod fit_files;
 mod flags;
 mod ids;
 mod init;
+mod limited;
 mod messages;
 mod outputs;
 mod pages;
