@@ -72,6 +72,12 @@ const UNCERTAIN_STEPS: f64 = 1.5;
 /// Smallest uncertainty of a guessed velocity, in km/s.
 const LEAST_UNCERTAINTY: f64 = 60.0;
 
+/// Returns the parameters of every template of a model's library, in the solver's units, without the templates; the
+/// velocity in them has no meaning.
+pub fn points(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>> {
+    Ok(rotated(model, library(model, seed)?, &rotations(model)))
+}
+
 impl FirstGuess {
     /// Computes the templates of a quasi-random sample of labels, and all that depends on no spectrum, for guessing
     /// starts.
@@ -122,7 +128,8 @@ impl FirstGuess {
         })
     }
 
-    /// Returns the parameters of every template, in the solver's units; the velocity in them has no meaning.
+    /// Returns what [`points`] returned for this library.
+    #[cfg(test)]
     pub fn points(&self) -> &[Vec<f64>] {
         &self.parameters
     }

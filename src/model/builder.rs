@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use super::kept::Kept;
 use super::labels::Labels;
@@ -155,7 +156,8 @@ impl SpectralModelBuilder {
         }
         let mut arms = Vec::new();
         for arm in &self.arms {
-            arms.push(self.resolve_arm(arm, &labels, &parameters)?);
+            let resolved = self.resolve_arm(arm, &labels, &parameters, &arms)?;
+            arms.push(resolved);
         }
         if parameters.is_empty() {
             return Err(Error::model("nothing is free: every label and the velocity are fixed"));
@@ -287,8 +289,14 @@ impl SpectralModelBuilder {
     }
 
     /// Checks the settings of an arm, and finds for each network input the parameter, fixed value or tie that supplies
-    /// it.
-    fn resolve_arm(&self, arm: &Arm, labels: &Labels, parameters: &[ModelParameter]) -> Result<ModelArm> {
+    /// it. `earlier` are the arms before it.
+    fn resolve_arm(
+        &self,
+        arm: &Arm,
+        labels: &Labels,
+        parameters: &[ModelParameter],
+        earlier: &[ModelArm],
+    ) -> Result<ModelArm> {
         let name = &arm.name;
         let wavelength = arm.emulator.wavelength();
         if wavelength.is_empty() {
@@ -314,7 +322,10 @@ impl SpectralModelBuilder {
             let source = labels.source(label, parameters)?;
             inputs.push(LabelInput { source, transform: label.transform, mean: label.mean, std: label.std });
         }
-        let (emulator, unit) = arm.emulator.in_own_unit();
+        // arms with one network share it in its own unit, too
+        let alike = earlier.iter().find(|other| Arc::ptr_eq(&other.given, &arm.emulator));
+        let (emulator, unit) =
+            alike.map_or_else(|| arm.emulator.in_own_unit(), |other| (other.emulator.clone(), other.unit));
         Ok(ModelArm {
             name: name.clone(),
             given: arm.emulator.clone(),

@@ -2,7 +2,9 @@
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::keys::{Document, Section};
 use super::sections::{ArmEntry, SolverEntry, VelocityEntry, arm, continuum, labels, motion, solver, spectra};
@@ -140,7 +142,18 @@ impl ModelFile {
     /// The errors of [`open_emulator`](ModelFile::open_emulator), the emulator's `with_` methods and
     /// [`SpectralModelBuilder::build`].
     pub fn build(&self) -> Result<SpectralModel> {
-        self.build_with(|files| self.open_emulator(files))
+        // Many arms may have one network, which is read and in memory once.
+        let mut opened: HashMap<(PathBuf, Option<PathBuf>), Arc<Emulator>> = HashMap::new();
+        let open = |files: &ArmFiles<'_>| {
+            let place = (files.emulator.to_path_buf(), files.wavelength.map(Path::to_path_buf));
+            if let Some(emulator) = opened.get(&place) {
+                return Ok(emulator.clone());
+            }
+            let emulator = Arc::new(self.open_emulator(files)?);
+            opened.insert(place, emulator.clone());
+            Ok(emulator)
+        };
+        self.builder(open).and_then(SpectralModelBuilder::build).map_err(|error| self.blame(error))
     }
 
     /// Builds the model with the emulators that `open` returns for the arms' files, each with its wavelengths: those in
@@ -159,8 +172,9 @@ impl ModelFile {
     ///
     /// # Errors
     /// The errors of `open`, the emulator's `with_` methods and [`SpectralModelBuilder::build`].
-    pub fn build_with(&self, open: impl FnMut(&ArmFiles<'_>) -> Result<Emulator>) -> Result<SpectralModel> {
-        self.builder(open).and_then(SpectralModelBuilder::build).map_err(|error| self.blame(error))
+    pub fn build_with(&self, mut open: impl FnMut(&ArmFiles<'_>) -> Result<Emulator>) -> Result<SpectralModel> {
+        let shared = |files: &ArmFiles<'_>| open(files).map(Arc::new);
+        self.builder(shared).and_then(SpectralModelBuilder::build).map_err(|error| self.blame(error))
     }
 
     /// Opens an arm's network and its wavelengths, relative to the folder of the model file.
@@ -190,7 +204,7 @@ impl ModelFile {
 
     /// Makes a model builder from the entries of the file and the emulators that `open` returns; fails on unknown
     /// labels.
-    fn builder(&self, mut open: impl FnMut(&ArmFiles<'_>) -> Result<Emulator>) -> Result<SpectralModelBuilder> {
+    fn builder(&self, mut open: impl FnMut(&ArmFiles<'_>) -> Result<Arc<Emulator>>) -> Result<SpectralModelBuilder> {
         let mut builder = SpectralModel::builder().marginalise(self.marginalise).spectra(self.spectra.clone());
         let mut known: Vec<String> = Vec::new();
         for entry in &self.arms {
@@ -252,14 +266,14 @@ impl ModelFile {
 }
 
 /// Makes an arm of its emulator and the settings of its entry.
-fn arm_of(entry: &ArmEntry, mut emulator: Emulator) -> Result<Arm> {
+fn arm_of(entry: &ArmEntry, mut emulator: Arc<Emulator>) -> Result<Arm> {
     if let Some(names) = &entry.labels {
-        emulator = emulator.with_label_names(names)?;
+        emulator = Arc::unwrap_or_clone(emulator).with_label_names(names)?.into();
     }
     if let Some(activation) = entry.activation {
-        emulator = emulator.with_activation(activation)?;
+        emulator = Arc::unwrap_or_clone(emulator).with_activation(activation)?.into();
     }
-    let mut arm = Arm::new(&entry.name, emulator).interpolation(entry.interpolation).line_spread(entry.line_spread);
+    let mut arm = Arm::of(&entry.name, emulator).interpolation(entry.interpolation).line_spread(entry.line_spread);
     if let Some((low, high)) = entry.range {
         arm = arm.range(low..=high);
     }

@@ -87,6 +87,16 @@ pub(crate) struct ModelArm {
 }
 
 impl ModelArm {
+    /// Returns whether the arm differs from another one by its name alone.
+    fn is_alike(&self, other: &ModelArm) -> bool {
+        let ModelArm { name: _, given, emulator: _, unit: _, grid: _, range, interpolation, continuum, .. } = self;
+        let ModelArm { line_spread, pixels, mask_rest, inputs, .. } = self;
+        Arc::ptr_eq(given, &other.given)
+            && (range, interpolation, continuum) == (&other.range, &other.interpolation, &other.continuum)
+            && (line_spread, pixels) == (&other.line_spread, &other.pixels)
+            && (mask_rest, inputs) == (&other.mask_rest, &other.inputs)
+    }
+
     /// Returns the indices of the parameters by which the arm's template is differentiated, in the order of its
     /// derivative rows.
     pub fn tangents(&self) -> Vec<usize> {
@@ -170,6 +180,17 @@ impl SpectralModel {
     /// Returns (lower, upper) of each free parameter, in physical units, in the order of `parameters`.
     pub fn bounds(&self) -> Vec<(f64, f64)> {
         self.parameters.iter().map(|p| (p.lower, p.upper)).collect()
+    }
+
+    /// Returns the model with the first of all arms that differ by their names alone.
+    pub(crate) fn with_distinct_arms(&self) -> SpectralModel {
+        let mut arms: Vec<ModelArm> = Vec::new();
+        for arm in &self.arms {
+            if !arms.iter().any(|other| other.is_alike(arm)) {
+                arms.push(arm.clone());
+            }
+        }
+        SpectralModel { arms, kept: Kept::default(), ..self.clone() }
     }
 
     /// Returns the name and the emulator of each arm.

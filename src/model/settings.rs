@@ -108,9 +108,14 @@ pub struct Arm {
 impl Arm {
     /// Makes an arm with default settings from an emulator; `name` is that of the arm in the files of spectra.
     pub fn new(name: impl Into<String>, emulator: Emulator) -> Arm {
+        Arm::of(name, Arc::new(emulator))
+    }
+
+    /// Makes an arm with default settings from an emulator that other arms may have, too.
+    pub(super) fn of(name: impl Into<String>, emulator: Arc<Emulator>) -> Arm {
         Arm {
             name: name.into(),
-            emulator: Arc::new(emulator),
+            emulator,
             range: None,
             interpolation: Interpolation::Cubic,
             continuum: None,

@@ -1,7 +1,10 @@
 //! Comparison of the model's derivatives with differences of its values, in f64.
 
+use std::sync::Arc;
+
 use crate::curve_model::{DerivativeCheck, compare_row, is_worse};
 use crate::error::Result;
+use crate::first_guess;
 use crate::model::{LineSpread, ModelParameter};
 use crate::spectra::{Resolution, Spectra};
 use crate::spectral::SpectralFitter;
@@ -26,13 +29,18 @@ impl SpectralFitter {
     /// settings that a fit would refuse, [`Error::Model`](crate::Error::Model) if no point lies inside both the bounds
     /// and the training hulls, and [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn check_jacobian(&self) -> Result<Vec<DerivativeCheck>> {
-        let spectra = own_grids(&self.model.arms.iter().map(|a| a.emulator.wavelength()).collect::<Vec<_>>(), self)?;
-        let library = self.first_guess()?;
+        // arms that differ by their names alone have the same derivatives
+        let model = self.model.with_distinct_arms();
+        if model.arms.len() < self.model.arms.len() {
+            return SpectralFitter { model, shared: Arc::default(), ..self.clone() }.check_jacobian();
+        }
+        let spectra = own_grids(&model.arms.iter().map(|a| a.emulator.wavelength()).collect::<Vec<_>>(), self)?;
+        let points = first_guess::points(&model, self.seed)?;
         let parameters = &self.model.parameters;
         // a parameter that nothing depends on has no error
         let named = |p: &ModelParameter| DerivativeCheck { parameter: p.solver.name.clone(), ..Default::default() };
         let mut worst: Vec<DerivativeCheck> = parameters.iter().map(named).collect();
-        for u in library.points().iter().take(POINTS) {
+        for u in points.iter().take(POINTS) {
             let mut point: Vec<f64> = parameters.iter().zip(u).map(|(p, u)| p.to_physical(*u)).collect();
             for (free, at) in [(self.model.free_velocity(), VELOCITY), (self.model.free_vsini(), VSINI)] {
                 if let Some(p) = free {

@@ -2,13 +2,13 @@
 
 #![cfg(unix)]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use popfit::FitTable;
 use popfit_testing::fits_bytes::{FitsBytes, f32s, f64s};
 use popfit_testing::tiny::{PIXELS, linear_layer, network_file, wave, wavelength};
-use popfit_testing::{file, message};
+use popfit_testing::{demo_emulator, file, message};
 
 /// Runs the command with limits, as options of the shell's `ulimit`.
 fn limited(limits: &[&str], arguments: &[PathBuf]) -> Output {
@@ -58,4 +58,27 @@ fn more_files_than_handles_are_read() {
         assert!(output.status.success(), "{name}: {}", message(&output));
         assert_eq!(FitTable::read(&out).unwrap().0.len(), spectra * FILES);
     }
+}
+
+/// Arms of one network are checked once, and the network is in memory once.
+#[test]
+fn many_arms_of_one_network_are_checked_within_limits() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = demo_emulator();
+    let arm = |k: usize| format!("[[arm]]\nname = \"arm{k}\"\nemulator = {:?}\n", path.display().to_string());
+    let model = |arms: usize| {
+        let text: String = (0..arms).map(arm).chain(["[velocity]\nrange = [-900.0, 900.0]\n".into()]).collect();
+        file(folder.path(), &format!("{arms}.toml"), text.as_bytes())
+    };
+    let check = |model: &Path| {
+        // kilobytes of memory, and seconds of a processor
+        let output = limited(&["-v 1200000", "-t 40"], &["check".into(), model.into()]);
+        assert!(output.status.success(), "{}", message(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    // the derivatives of the labels are those of one arm
+    let last = |text: String| text.lines().filter(|line| line.ends_with("pass")).map(String::from).collect::<Vec<_>>();
+    let (one, many) = (last(check(&model(1))), check(&model(200)));
+    assert!(many.contains("arm199") && !one.is_empty());
+    assert_eq!(last(many), one);
 }
