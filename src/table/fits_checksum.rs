@@ -9,9 +9,9 @@
 //! metadata …
 //! ```
 //!
-//! The last line is the hash of the other keys, in the order of their bytes: key, FF, value, FF. The keyword ORDERSUM in
-//! the header of RESULTS says that there is such a checksum: texts of METADATA may have changed places, too, and the key
-//! with them.
+//! The last line is the hash of the other keys, in the order of their bytes: key, FF, value, FF. The keyword ORDERSUM
+//! in the header of RESULTS says that there is such a checksum: texts of METADATA may have changed places, too, and the
+//! key with them.
 
 use std::io::{self, Write};
 
