@@ -287,7 +287,7 @@ impl<R: Real> Block<R> {
             let free = self.free.iter().filter(|free| free.0[l] > R::ZERO).count();
             let factor = scatter.factors(free).map_or(1.0, |(a, b)| b / (a * a));
             let factor = R::of(if is_without_priors { factor } else { f64::NAN });
-            self.delta.iter_mut().for_each(|variance| variance.0[l] = variance.0[l] * factor);
+            self.delta.iter_mut().for_each(|variance| variance.0[l] *= factor);
         }
     }
 
