@@ -252,14 +252,14 @@ fn all_attempts_at_a_fit_draw_from_one_budget() {
     let (mut y, mut starts) = (Vec::new(), Vec::new());
     for _ in 0..100 {
         let rate = 0.8 + 0.8 * random.uniform();
-        y.extend(x.iter().map(|x| 2.0 * (6.28 * rate * x + 1.0).sin() + 0.1 * random.normal()));
+        y.extend(x.iter().map(|x| 2.0 * (6.3 * rate * x + 1.0).sin() + 0.1 * random.normal()));
         starts.extend([1.0, rate * 0.6, 0.0]);
     }
     let sines = Curves::on_common_grid(x, y, starts);
     let closure = Closure::new(&["x"], &["a", "k", "t"], |x, p, y| {
-        y.iter_mut().zip(x).for_each(|(y, x)| *y = p[0] * (6.28 * p[1] * x + p[2]).sin());
+        y.iter_mut().zip(x).for_each(|(y, x)| *y = p[0] * (6.3 * p[1] * x + p[2]).sin());
     });
-    let formula = CurveModel::from(Formula::parse("a*sin(6.28*k*x + t)").unwrap());
+    let formula = CurveModel::from(Formula::parse("a*sin(6.3*k*x + t)").unwrap());
     let wave = |model: &CurveModel| CurveFitter::new(model.clone(), Device::cpu());
     for (fitter, curves) in [
         (decay(), &noisy_decays(100)),
@@ -279,7 +279,7 @@ fn all_attempts_at_a_fit_draw_from_one_budget() {
                 assert!(most > 3 || spent.count() > 50, "{most}");
                 let columns = fitter.fit_columns(curves).unwrap();
                 assert!(columns.rounds.iter().all(|rounds| *rounds <= most), "{most}: {:?}", columns.rounds);
-                assert!(most > 2 || columns.status.iter().any(|status| *status == Status::MaxRounds));
+                assert!(most > 2 || columns.status.contains(&Status::MaxRounds));
             }
         }
     }

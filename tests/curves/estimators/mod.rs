@@ -6,9 +6,8 @@ mod golden;
 mod robust;
 
 use golden::*;
-use popfit::{CurveFit, CurveFitter, Curves, Device, Estimator, Flags, Formula, NelderMead, Status};
+use popfit::{CurveFit, CurveFitter, Curves, Device, Estimator, Formula, NelderMead, Status};
 use popfit_testing::fits::devices;
-use popfit_testing::random::Random;
 
 const MODEL: &str = "a*exp(-k*x) + c";
 
