@@ -4,8 +4,8 @@ use super::estimator::Share;
 
 /// Sums over the points of a fit under a robust loss, with ψ the derivative of half the cost by the residual.
 ///
-/// The covariance is H⁻¹ (Σ ψ² j jᵀ) H⁻¹, H = Σ ψ′ j jᵀ, with ψ² and ψ′ replaced by their means, because outliers do not
-/// choose points by their rows j of the Jacobian (Huber 1981, Robust Statistics, equations 7.6.5 and 7.6.9).
+/// The covariance is H⁻¹ (Σ ψ² j jᵀ) H⁻¹, H = Σ ψ′ j jᵀ, with ψ² and ψ′ replaced by their means, because outliers do
+/// not choose points by their rows j of the Jacobian (Huber 1981, Robust Statistics, section 7.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ResidualScatter {
     points: f64,

@@ -64,12 +64,13 @@ impl CurveFitter {
     /// 50). `LevenbergMarquardt::default()` means the same to a fitter of curves.
     pub const LEVENBERG_MARQUARDT: LevenbergMarquardt = LevenbergMarquardt::OF_CURVES;
 
-    /// The defaults of curves: a simplex that goes on until rounding stops it, spread again up to 20 times (51 of the 54
-    /// NIST StRD fits, 44 to 51 with other sizes). `NelderMead::default()` means the same to a fitter of curves.
+    /// The defaults of curves: a simplex that goes on until rounding stops it, spread again up to 20 times (51 of the
+    /// 54 NIST StRD fits, 44 to 51 with other sizes). `NelderMead::default()` means the same to a fitter of curves.
     pub const NELDER_MEAD: NelderMead = NelderMead::OF_CURVES;
 
-    /// Makes a fitter of a [`Formula`](crate::Formula) or another [`CurveModel`], with Levenberg–Marquardt. The model may have up to 32 parameters, and must run on the
-    /// device. With [`Device::auto`] every model that can run on the CPU does so: for curves it is faster than a GPU.
+    /// Makes a fitter of a [`Formula`](crate::Formula) or another [`CurveModel`], with Levenberg–Marquardt. The model
+    /// may have up to 32 parameters, and must run on the device. With [`Device::auto`] every model that can run on the
+    /// CPU does so: for curves it is faster than a GPU.
     pub fn new(model: impl Into<CurveModel>, device: Device) -> CurveFitter {
         CurveFitter {
             model: model.into(),
@@ -144,10 +145,11 @@ impl CurveFitter {
         CurveFitter { absolute_sigma, ..self }
     }
 
-    /// Sets whether errors under a robust loss are those of the sandwich formula (by default they are): they follow from
-    /// the scatter of the residuals, whether sigma is absolute or not, and hold where some points are outliers (Huber
-    /// 1981; section 13 of the book's equations). Otherwise they are scipy's, of (JᵀJ)⁻¹ with the loss's own curvature,
-    /// which are too large by a factor of two or more beside a few outliers. Models in WGSL alone have scipy's.
+    /// Sets whether errors under a robust loss are those of the sandwich formula (by default they are): they follow
+    /// from the scatter of the residuals, whether sigma is absolute or not, and hold where some points are outliers
+    /// (Huber 1981; section 13 of the book's equations). Otherwise they are scipy's, of (JᵀJ)⁻¹ with the loss's own
+    /// curvature, which are too large by a factor of two or more beside a few outliers. Models in WGSL alone have
+    /// scipy's.
     #[must_use]
     pub fn sandwich_errors(self, sandwich_errors: bool) -> CurveFitter {
         CurveFitter { sandwich_errors, ..self }

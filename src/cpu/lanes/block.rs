@@ -187,8 +187,8 @@ impl<R: Real> Block<R> {
         &ROUNDING[usize::from(size_of::<R>() == 8)]
     }
 
-    /// Computes cost, gradient and normal matrix at their trial points of the fits in the lanes of which `seats` has the
-    /// bits; what is computed for others means nothing.
+    /// Computes cost, gradient and normal matrix at their trial points of the fits in the lanes of which `seats` has
+    /// the bits; what is computed for others means nothing.
     pub fn linearise(&mut self, problem: &SmallProblem, model: &Model<'_, R>, seats: u64) {
         match model.sums {
             Some(add_up) => {

@@ -315,8 +315,8 @@ impl Problem<'_> {
         rows.cost() <= if rounding > 0.0 { rounding } else { GONE * at_start() }
     }
 
-    /// Returns whether the residuals are no more than rounding: of the data, as [`is_rounding`](Self::is_rounding) says,
-    /// or where there are none, of the terms of which the model is made, parameters times derivatives.
+    /// Returns whether the residuals are no more than rounding: of the data, as [`is_rounding`](Self::is_rounding)
+    /// says, or where there are none, of the terms of which the model is made, parameters times derivatives.
     pub fn is_rounding_of_terms(&self, rows: &Rows, parameters: &[f64], in_f32: bool) -> bool {
         if self.curve.rounding(f64::EPSILON) > 0.0 {
             return self.is_rounding(rows, in_f32);

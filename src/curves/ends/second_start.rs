@@ -183,8 +183,9 @@ impl CurveRun {
         Search { begin, evaluations: 1 + problem.costs.get() }
     }
 
-    /// Replaces a curve's fit by a later one if that is the only success of the two, has a lower cost where both or none
-    /// are, or if the model failed in it, and counts the evaluations of both; returns whether it did. If the later one was interrupted, so is the fit.
+    /// Replaces a curve's fit by a later one if that is the only success of the two, has a lower cost where both or
+    /// none are, or if the model failed in it, and counts the evaluations of both; returns whether it did. If the later
+    /// one was interrupted, so is the fit.
     fn replace(&self, curve: &Curve, fit: &mut CurveFit, later: CurveFit) -> bool {
         let (evaluations, rounds) = (fit.evaluations + later.evaluations, fit.rounds + later.rounds);
         let cost = |fit: &CurveFit| fit.chi2 + self.penalty(&fit.parameters);

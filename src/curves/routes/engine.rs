@@ -245,8 +245,8 @@ impl CurveRun {
     }
 }
 
-/// Returns whether the `later` fit of a curve takes the place of an earlier one with this status and χ²: unless only the
-/// earlier one is a success, or is so with a lower χ².
+/// Returns whether the `later` fit of a curve takes the place of an earlier one with this status and χ²: unless only
+/// the earlier one is a success, or is so with a lower χ².
 pub(crate) fn replaces((status, chi2): (Status, f64), later: &CurveFit) -> bool {
     !status.is_success() || later.status.is_success() && later.chi2 <= chi2 * (1.0 + LEAST_GAIN)
 }

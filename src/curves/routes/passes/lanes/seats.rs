@@ -75,8 +75,8 @@ impl<'a> Seats<'a> {
         }
     }
 
-    /// Evaluates the model in the lanes of which `seats` has the bits, and sums up each one's cost and, with `linearise`,
-    /// gradient and normal matrix.
+    /// Evaluates the model in the lanes of which `seats` has the bits, and sums up each one's cost and, with
+    /// `linearise`, gradient and normal matrix.
     pub fn evaluate(&mut self, seats: u64, linearise: bool) {
         self.cost = Lanes::splat(0.0);
         let LaneSearches { points: all, predictors, is_pointwise, .. } = *self.shared;
