@@ -10,8 +10,7 @@ use crate::error::{Error, InvalidSetting, Result};
 /// Most starts a spectrum can have.
 pub const MOST_STARTS: usize = 64;
 
-/// Writes the struct of a solver's settings, their setters, and [`or`](Self::or), which replaces those that no setter
-/// has set.
+/// Writes the struct of a solver's settings, their setters, and `or`, which replaces those that no setter has set.
 macro_rules! solver_settings {
     ($(#[$about:meta])* $type:ident, $given:ident { $($(#[$doc:meta])* $name:ident: $kind:ty = $default:expr;)+ }) => {
         $(#[$about])*
