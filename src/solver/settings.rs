@@ -66,7 +66,7 @@ solver_settings! {
     /// [`CurveFitter`](crate::CurveFitter) have defaults of their own, which the setters name in this order.
     LevenbergMarquardt, GivenOfLevenbergMarquardt {
         /// Sets the maximum number of linearisations of a member (default 60), or of all attempts at a curve's fit
-        /// together (default 10,000, of which an attempt has a twentieth or 500).
+        /// together (default 10,000, of which an attempt has 500 unless this is set).
         max_rounds: u32 = 60;
         /// Sets the share of its cost that the predicted reduction of a converged fit may be (defaults 1e-9 and 1e-14).
         /// For spectra a cost above 10⁴ counts as 10⁴. [`fit_columns`](crate::CurveFitter::fit_columns) has another
@@ -104,6 +104,16 @@ impl LevenbergMarquardt {
         largest_step: 0.7,
         ..LevenbergMarquardt::OF_SPECTRA
     };
+
+    /// Returns whether a setter has set the maximum number of linearisations.
+    pub(crate) fn has_max_rounds(&self) -> bool {
+        self.given.max_rounds
+    }
+
+    /// Returns whether a setter has set the largest step.
+    pub(crate) fn has_largest_step(&self) -> bool {
+        self.given.largest_step
+    }
 
     /// Returns `ftol` if a setter has set it.
     pub(crate) fn given_ftol(&self) -> Option<f64> {

@@ -1,5 +1,5 @@
-//! Tolerances at which fits end. They are made once per pass, from the settings and from what the precision of a device
-//! leaves of a cost, and whatever judges an end has them from here.
+//! Tolerances at which the fits of a pass end, on either device. They are made once per pass, from the settings and from
+//! what the precision of a device leaves of a cost.
 
 use super::LevenbergMarquardt;
 use super::thresholds::LARGE_COST;

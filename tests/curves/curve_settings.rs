@@ -276,9 +276,13 @@ fn all_attempts_at_a_fit_draw_from_one_budget() {
                 let spent = fits.iter().filter(|fit| fit.rounds == most && !fit.status.is_success());
                 let other = spent.clone().find(|fit| fit.status != Status::MaxRounds && fit.status != Status::Stalled);
                 assert!(other.is_none(), "{other:?}");
+                let early = fits.iter().find(|fit| fit.status == Status::MaxRounds && fit.rounds < most);
+                assert!(early.is_none(), "{most}: {early:?}");
                 assert!(most > 3 || spent.count() > 50, "{most}");
                 let columns = fitter.fit_columns(curves).unwrap();
                 assert!(columns.rounds.iter().all(|rounds| *rounds <= most), "{most}: {:?}", columns.rounds);
+                let open = (0..100).find(|&k| !columns.status[k].is_success() && columns.message(k).is_none());
+                assert!(open.is_none(), "{most}: {open:?}");
                 assert!(most > 2 || columns.status.contains(&Status::MaxRounds));
             }
         }

@@ -144,3 +144,19 @@ fn a_start_that_wrong_derivatives_do_not_leave_is_no_success() {
     let fit = CurveFitter::new(wrong, Device::cpu()).fit(&Curves::on_common_grid(x, y, vec![2.0, 0.5])).unwrap();
     assert!(!fit[0].status.is_success() && fit[0].message.contains("check_jacobian"), "{:?}", fit[0]);
 }
+
+/// Terms that all but cancel leave residuals of their rounding, and these have a slope at any minimum.
+#[test]
+fn rounding_of_terms_that_cancel_is_no_slope() {
+    let noise = |j: usize| 1e-3 * ((j * 7919 % 101) as f64 / 50.0 - 1.0);
+    let exact: (Vec<f64>, Vec<f64>) =
+        (0..11).map(|j| f64::from(j) + 2000.0).map(|x| (x, 0.1 * (x - 2005.0f64).powi(2))).unzip();
+    let noisy: (Vec<f64>, Vec<f64>) =
+        (0..31).map(|j| (f64::from(j) + 2_459_000.0, 0.01 * (f64::from(j) - 12.3).powi(2) + noise(j as usize))).unzip();
+    for (x, y) in [exact, noisy] {
+        let curves = Curves::on_common_grid(x, y, vec![1.0, 1.0, 1.0]);
+        let fitter = CurveFitter::new(Formula::parse("a + b*x + c*x^2").unwrap(), Device::cpu());
+        let fit = fitter.fit(&curves).unwrap().swap_remove(0);
+        assert!(fit.status.is_success() && fit.errors.iter().all(|e| !e.is_nan()), "{fit:?}");
+    }
+}

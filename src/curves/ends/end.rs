@@ -4,7 +4,7 @@ use crate::curves::ends::plateau::{LEAST_GAIN, Neighbourhood};
 use crate::curves::ends::polish::{Problem, Rows};
 use crate::curves::results::result::{CurveFit, message};
 use crate::curves::{CurveRun, CurveSolver};
-use crate::solver::Status;
+use crate::solver::{LevenbergMarquardt, Status};
 
 /// Most descents from a point where a fit did not converge.
 const DESCENTS: usize = 20;
@@ -105,11 +105,15 @@ impl CurveRun {
     pub(crate) fn refuse_slope(&self, problem: &Problem, fit: &mut CurveFit, rows: &Rows, undetermined: &[usize]) {
         let CurveSolver::Lm(settings) = self.solver else { return };
         let is_in_f32 = !self.polish && self.device.inner.runs_wgsl();
-        let steepest = if is_in_f32 { STEEPEST_IN_F32 } else { f64::max(STEEPEST, settings.ftol.sqrt()) };
+        let least = if is_in_f32 { STEEPEST_IN_F32 } else { STEEPEST };
+        let steepest = least.max(settings.ftol.sqrt()).max(settings.gtol);
+        // a step that is short enough for the user may leave a slope
+        let is_short = fit.status == Status::Xtol && settings.xtol > LevenbergMarquardt::OF_CURVES.xtol;
         let is_steep = |p: &usize| !undetermined.contains(p) && rows.cosine(*p) > steepest;
         if fit.status.is_success()
             && problem.inside(&fit.parameters).iter().any(is_steep)
             && !rows.touches_zero
+            && !is_short
             && !problem.is_rounding_of_terms(rows, &fit.parameters, !self.polish)
         {
             (fit.status, fit.message) = (Status::Stalled, SLOPE.into());

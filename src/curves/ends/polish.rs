@@ -241,7 +241,10 @@ impl Problem<'_> {
     /// priors. That is b/a C + (1 − b/a) C D C.
     fn sandwich(&self, rows: &Rows, inside: &[usize], (a, b): (f64, f64)) -> Vec<f64> {
         let count = self.priors.len();
-        let Some(jacobian) = rows.expected.as_ref().filter(|_| a > 0.0) else { return vec![f64::NAN; count * count] };
+        let Some(jacobian) = rows.expected.as_ref().filter(|_| a > 0.0) else {
+            let of = |at: usize| inside.contains(&(at / count)) && inside.contains(&(at % count));
+            return (0..count * count).map(|at| if of(at) { f64::NAN } else { 0.0 }).collect();
+        };
         let of_data = jacobian.nrows() - self.priors.iter().flatten().count();
         let mut scaled = jacobian.clone();
         scaled.rows_mut(0, of_data).scale_mut(a.sqrt());
@@ -277,10 +280,12 @@ impl Problem<'_> {
     ) -> Vec<usize> {
         let jacobian = rows.expected.as_ref().unwrap_or(&rows.jacobian);
         let rounding = self.curve.rounding(f64::EPSILON).sqrt();
+        // that of the sandwich formula is no geometry
+        let scatter = rows.scatter.and_then(|scatter| scatter.factors(inside.len())).map_or(1.0, |(a, b)| b / (a * a));
         let is_floor = rows.cost().sqrt() <= EFFECT * rounding;
         let is_open = |p: &usize| {
             let (size, effect) = (self.size(parameters, *p), jacobian.column(*p).norm());
-            let (error, inflation) = ((variances[*p] * factor).sqrt(), variances[*p].sqrt() * effect);
+            let (error, inflation) = ((variances[*p] * factor).sqrt(), (variances[*p] / scatter).sqrt() * effect);
             effect == 0.0
                 || variances[*p].is_nan()
                 || (error > LARGE_ERROR * size && inflation > INFLATED)
@@ -315,14 +320,15 @@ impl Problem<'_> {
         rows.cost() <= if rounding > 0.0 { rounding } else { GONE * at_start() }
     }
 
-    /// Returns whether the residuals are no more than rounding: of the data, as [`is_rounding`](Self::is_rounding)
-    /// says, or where there are none, of the terms of which the model is made, parameters times derivatives.
+    /// Returns whether the residuals are no more than rounding: of the data, or of the terms of which the model is made,
+    /// parameters times derivatives, which may be far larger than their sum.
     pub fn is_rounding_of_terms(&self, rows: &Rows, parameters: &[f64], in_f32: bool) -> bool {
-        if self.curve.rounding(f64::EPSILON) > 0.0 {
-            return self.is_rounding(rows, in_f32);
-        }
+        let (epsilon, resolved) = match in_f32 {
+            true => (f32::EPSILON.into(), RESOLVED_IN_F32),
+            false => (f64::EPSILON, RESOLVED),
+        };
         let terms: f64 = parameters.iter().zip(rows.squares()).map(|(x, square)| x * x * square).sum();
-        rows.cost() <= RESOLVED * f64::EPSILON * f64::EPSILON * terms
+        rows.cost() <= resolved * f64::max(epsilon * epsilon * terms, self.curve.rounding(epsilon))
     }
 
     /// Takes Gauss–Newton steps while they lower the cost or shrink; returns the evaluations, and whether the last step

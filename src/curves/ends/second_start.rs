@@ -124,22 +124,24 @@ impl CurveRun {
         let held = |curve: &Curve, fit: &CurveFit| is_held(curve, fit).then(|| curve.clone());
         let undamped = LevenbergMarquardt { initial_damping: NO_DAMPING, ..settings };
         self.repeat(undamped, &held, grid_of, curves, fits)?;
-        if settings.largest_step >= LONG_STEP {
+        if settings.has_largest_step() {
             return Ok(());
         }
         // 3. Parameters that ran away: with longer steps.
         let runaways = |curve: &Curve, fit: &CurveFit| {
-            let is_open = fit.flags.contains(Flags::UNDETERMINED);
-            (is_open && self.has_run_away(&fit.parameters, &curve.start)).then(|| curve.clone())
+            self.is_runaway(fit.flags, &fit.parameters, &curve.start).then(|| curve.clone())
         };
         let longer = LevenbergMarquardt { largest_step: LONG_STEP, ..settings };
         self.repeat(longer, &runaways, grid_of, curves, fits)
     }
 
-    /// Returns whether a parameter has moved far beyond its size at the start.
-    pub(crate) fn has_run_away(&self, parameters: &[f64], start: &[f64]) -> bool {
+    /// Returns whether a fit with these flags is to be made again with longer steps: the data do not determine all
+    /// parameters, and one has moved far beyond its size at the start.
+    pub(crate) fn is_runaway(&self, flags: Flags, parameters: &[f64], start: &[f64]) -> bool {
         let round = self.round();
-        parameters.iter().zip(start).any(|(x, start)| x.abs() > RUNAWAY * start.abs().max(round(*start)))
+        let mut moves = parameters.iter().zip(start);
+        let may_repeat = self.polish && flags.contains(Flags::UNDETERMINED);
+        may_repeat && moves.any(|(x, start)| x.abs() > RUNAWAY * start.abs().max(round(*start)))
     }
 
     /// Fits curves again, by other settings, as `again` has them (`None`: not again), and keeps what is better.
@@ -188,12 +190,14 @@ impl CurveRun {
     /// one was interrupted, so is the fit.
     fn replace(&self, curve: &Curve, fit: &mut CurveFit, later: CurveFit) -> bool {
         let (evaluations, rounds) = (fit.evaluations + later.evaluations, fit.rounds + later.rounds);
-        let cost = |fit: &CurveFit| fit.chi2 + self.penalty(&fit.parameters);
-        let is_interrupted = later.status == Status::Interrupted;
+        // a start that is not finite has none
+        let cost = |fit: &CurveFit| Some(fit.chi2 + self.penalty(&fit.parameters)).filter(|cost| cost.is_finite());
+        let cost = |fit: &CurveFit| cost(fit).unwrap_or(f64::INFINITY);
+        let is_interrupted = later.status == Status::Interrupted && !fit.status.is_success();
         let has_failed = self.failures.text(curve.index).is_some();
         let is_better = match (later.status.is_success(), fit.status.is_success()) {
             (true, false) => true,
-            (false, true) => has_failed,
+            (false, true) => false,
             _ => cost(&later) < cost(fit) || has_failed,
         };
         if is_better {

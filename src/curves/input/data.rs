@@ -344,7 +344,7 @@ impl Curve {
             return Err(format!("bad_scale: y is up to {size:e} sigma, the square of which leaves f64's range"));
         }
         let counted = self.y.iter().zip(&self.weight).any(|(y, weight)| *weight > 0.0 && *y > 0.0);
-        let needs_counts = || !may_all_be_zero(&self.lower, &self.upper, settings.priors);
+        let needs_counts = || !may_all_be_zero(&self.lower, &self.upper, settings.held, settings.priors);
         if settings.estimator.takes_counts() && !counted && needs_counts() {
             return Err("no_counts: every count is 0: bound a parameter, or give a prior".into());
         }

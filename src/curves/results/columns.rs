@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use crate::curve_model::CurveModel;
 use crate::curves::input::data::{Curve, Curves};
-use crate::curves::results::result::open_undetermined;
+use crate::curves::results::result::{message, open_undetermined};
 use crate::curves::routes::engine::replaces;
 use crate::curves::routes::passage::Passage;
 use crate::curves::routes::route::CurveRoute;
@@ -99,19 +99,18 @@ impl CurveColumns {
 
     /// Returns the parameters, χ² and rounds of curve `k` as an outcome if its fit was a success; `None` if it must be
     /// fitted again.
-    pub(crate) fn outcome(&self, k: usize) -> Option<Outcome> {
+    pub(crate) fn outcome(&self, k: usize) -> Outcome {
         let count = self.parameters.len() / self.status.len();
-        let status = Some(self.status[k]).filter(|status| status.is_success())?;
         let rounds = self.rounds[k];
         let parameters = self.parameters[k * count..(k + 1) * count].to_vec();
-        Some(Outcome {
-            status: Some(status),
+        Outcome {
+            status: Some(self.status[k]),
             rounds,
             evaluations: rounds,
             parameters,
             chi2: self.chi2[k],
             ..Outcome::default()
-        })
+        }
     }
 
     /// Returns the indices of the parameters of curve `k` with infinite errors, if it has the flag
@@ -260,8 +259,7 @@ impl CurveRun {
         let count = self.held.len();
         let has_run_away = |k: usize| {
             let start = curves.starts_of(k..k + 1, count, &mut Vec::new()).to_vec();
-            columns.flags[k].contains(Flags::UNDETERMINED)
-                && self.has_run_away(&columns.parameters[k * count..(k + 1) * count], &start)
+            self.is_runaway(columns.flags[k], &columns.parameters[k * count..(k + 1) * count], &start)
         };
         let flagged = unusual.iter().filter(|&&k| columns.status[k].is_success()).count();
         let mut rest = unusual;
@@ -286,9 +284,18 @@ impl CurveRun {
             };
             let (left, spent): (Vec<_>, Vec<_>) = some.iter().filter_map(begun).partition(|curve| curve.budget > 0);
             watch.add(spent.len());
+            for Curve { index: k, .. } in spent {
+                if !columns.status[k].is_success() {
+                    columns.status[k] = Status::MaxRounds;
+                    columns.messages.insert(k, message(Status::MaxRounds).into());
+                }
+            }
             let put = &mut |k: usize, fit: CurveFit| {
                 if replaces((columns.status[k], columns.chi2[k]), &fit) {
                     columns.put(k, &fit);
+                } else {
+                    (columns.rounds[k], columns.evaluations[k]) = (fit.rounds, fit.evaluations);
+                    columns.messages.entry(k).or_insert_with(|| message(columns.status[k]).into());
                 }
             };
             self.fall_back(curves.grid, points, left, watch, put)?;

@@ -125,12 +125,13 @@ impl CurveRun {
             // root of the rise of χ² that is one error
             let unit = if known { 1.0 } else { (self.cost(fit) / fit.dof as f64).sqrt() };
             let (lower, upper) = self.bounds_of(curves, curve);
+            let errors = self.errors_by_curvature(curves, curve, fit);
             for (request, &Request { parameter: p, sigma }) in requests.iter().enumerate() {
                 if self.held[p] || lower[p] == upper[p] || (!known && fit.dof <= 0) {
                     continue;
                 }
                 let level = threshold(tail_of(sigma), (!known).then_some(fit.dof as f64)) * unit * unit;
-                let error = match fit.errors[p] / unit {
+                let error = match errors[p] / unit {
                     error if error > 0.0 && error.is_finite() => error,
                     // as lmfit where it knows none
                     _ => (0.2 * fit.parameters[p].abs()).max(1e-3) / level.sqrt(),
@@ -143,6 +144,22 @@ impl CurveRun {
             }
         }
         searches
+    }
+
+    /// Returns the errors of a fit by the curvature of its cost, by which a rise is looked for: not those of the
+    /// sandwich formula.
+    fn errors_by_curvature(&self, curves: &Curves, curve: usize, fit: &CurveFit) -> Vec<f64> {
+        let count = fit.errors.len();
+        let settings = self.settings();
+        let plain = CurveRun { sandwich_errors: false, ..self.clone() };
+        let of_curve = || {
+            let (_, points) = curves.shape(settings.predictors, settings.names).ok()?;
+            plain.covariance_at(&curves.curve(curve, points, &settings).ok()?, &fit.parameters)
+        };
+        match self.is_sandwich().then(of_curve).flatten() {
+            Some(covariance) => (0..count).map(|p| covariance[p * count + p].sqrt()).collect(),
+            None => fit.errors.clone(),
+        }
     }
 
     /// Refits curves, with the searched parameter held at each search's next value, until all searches have found their

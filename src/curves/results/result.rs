@@ -30,7 +30,8 @@ pub struct CurveFit {
     /// covariance (JᵀJ)⁻¹ is multiplied by χ²/dof, so that a common factor of all sigmas changes no error. So do
     /// scipy's `curve_fit` (`absolute_sigma=False`) and lmfit (`scale_covar=True`) by default. With it the errors are
     /// those of (JᵀJ)⁻¹ alone. χ² counts as no less than the rounding of the data leaves of it, and without degrees of
-    /// freedom the errors are NaN.
+    /// freedom the errors are NaN. Under a robust loss the errors follow the scatter of the residuals instead
+    /// ([`sandwich_errors`](crate::CurveFitter::sandwich_errors)).
     pub errors: Vec<f64>,
     /// (P, P), row by row, at the solution. NaN beside parameters whose errors are not finite.
     pub covariance: Vec<f64>,
@@ -325,6 +326,8 @@ impl CurveRun {
             (false, _) if !self.is_sandwich() => 1.0,
             // nothing is left to tell the noise from
             (_, ..=0) => f64::NAN,
+            // priors do not tell the scatter of the data
+            (_, dof) if self.is_sandwich() && dof <= self.free_priors().count() as i64 => f64::NAN,
             _ if self.is_sandwich() => 1.0,
             (_, dof) => f64::max(fit.chi2 + self.penalty(&fit.parameters), rounding) / dof as f64,
         }

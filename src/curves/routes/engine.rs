@@ -18,7 +18,6 @@ use crate::curves::routes::run::CurveRun;
 use crate::curves::watch::Watch;
 use crate::device::Device;
 use crate::error::Result;
-use crate::flag::Flags;
 use crate::solver::{Outcome, Status};
 use crate::threads;
 
@@ -56,7 +55,7 @@ impl CurveRun {
         ends.reset(total, &self.model, false);
         Passage::new(self, curves, points, small, true).run(&mut ends, watch)?;
         let settings = self.settings();
-        let finish = |k| self.finish_in_lane(curves.curve(k, points, &settings), ends.outcome(k), watch);
+        let finish = |k| self.finish_in_lane(curves.curve(k, points, &settings), &ends.outcome(k), watch);
         let (mut fits, left): (Vec<CurveFit>, Vec<Option<Curve>>) =
             threads::in_pool(|| (0..total).into_par_iter().map(finish).unzip());
         let left = left.into_iter().flatten().collect();
@@ -76,29 +75,34 @@ impl CurveRun {
     fn finish_in_lane(
         &self,
         curve: Result<Curve, String>,
-        outcome: Option<Outcome>,
+        outcome: &Outcome,
         watch: &Watch,
     ) -> (CurveFit, Option<Curve>) {
         let blank = || CurveFit::blank(self.held.len());
-        match (curve, outcome) {
-            (Ok(curve), Some(outcome)) if watch.is_stopped() => (self.interrupted(&curve, &outcome), None),
-            (Ok(mut curve), Some(outcome)) => {
-                let fit = self.finish(&curve, &outcome);
-                let has_run_away =
-                    fit.flags.contains(Flags::UNDETERMINED) && self.has_run_away(&fit.parameters, &curve.start);
-                if (!fit.status.is_success() || has_run_away) && fit.rounds < curve.budget {
-                    curve.budget -= fit.rounds;
-                    return (fit, Some(curve));
-                }
-                watch.end(&fit);
-                (fit, None)
-            }
-            (Ok(curve), None) => (blank(), Some(curve)),
-            (Err(cause), _) => {
+        let mut curve = match curve {
+            Ok(curve) => curve,
+            Err(cause) => {
                 watch.add(1);
-                (CurveFit { message: cause, ..blank() }, None)
+                return (CurveFit { message: cause, ..blank() }, None);
             }
+        };
+        let has_arrived = outcome.status.is_some_and(Status::is_success);
+        if has_arrived && watch.is_stopped() {
+            return (self.interrupted(&curve, outcome), None);
         }
+        // populations begin where lanes did
+        if !has_arrived && outcome.rounds < curve.budget {
+            curve.budget -= outcome.rounds;
+            return (blank(), Some(curve));
+        }
+        let fit = self.finish(&curve, outcome);
+        let is_open = !fit.status.is_success() || self.is_runaway(fit.flags, &fit.parameters, &curve.start);
+        if is_open && fit.rounds < curve.budget {
+            curve.budget -= fit.rounds;
+            return (fit, Some(curve));
+        }
+        watch.end(&fit);
+        (fit, None)
     }
 
     /// Fits curves in populations on this device, and with polish, where the model has Rust, those that f32 does not
@@ -245,8 +249,14 @@ impl CurveRun {
     }
 }
 
-/// Returns whether the `later` fit of a curve takes the place of an earlier one with this status and χ²: unless only
-/// the earlier one is a success, or is so with a lower χ².
+/// Returns whether the `later` fit of a curve takes the place of an earlier one with this status and χ²: if only the
+/// later one is a success, or has no higher χ² where both or none are. Earlier failures do not outlive an interruption.
 pub(crate) fn replaces((status, chi2): (Status, f64), later: &CurveFit) -> bool {
-    !status.is_success() || later.status.is_success() && later.chi2 <= chi2 * (1.0 + LEAST_GAIN)
+    let is_higher = later.chi2 > chi2 * (1.0 + LEAST_GAIN);
+    match (status.is_success(), later.status.is_success()) {
+        (false, true) => true,
+        (true, false) => false,
+        (true, true) => !is_higher,
+        (false, false) => !is_higher || later.status == Status::Interrupted,
+    }
 }

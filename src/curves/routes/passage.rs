@@ -202,7 +202,7 @@ impl<'a> Passage<'a> {
         let mut good = all_finite || (0..points).all(|j| y(j).is_finite() || !counts(j));
         good &= !counted || (0..points).all(|j| y(j) >= 0.0 || !counts(j));
         let (lower, upper) = bounds_of(batch.bounds, k, p);
-        let needs_counts = counted && !may_all_be_zero(lower, upper, &self.fitter.priors);
+        let needs_counts = counted && !may_all_be_zero(lower, upper, &self.fitter.held, &self.fitter.priors);
         good &= !needs_counts || (0..points).any(|j| y(j) > 0.0 && counts(j));
         good &= bad_x.iter().all(|j| !counts(*j));
         if let Some(sigma) = batch.sigma {

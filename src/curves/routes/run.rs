@@ -14,9 +14,8 @@ use crate::formula::Tie;
 use crate::solver::{Estimator, LevenbergMarquardt, NelderMead};
 use crate::suggest::hint;
 
-/// Number of attempts among which a fit's linearisations are divided, and the number that each has in any case.
-const ATTEMPTS: u32 = 20;
-const LEAST_ROUNDS: u32 = 500;
+/// Linearisations of an attempt at a fit, unless the user has set how many the fit has.
+const ROUNDS_PER_ATTEMPT: u32 = 500;
 
 /// Solver of curves: a [`Solver`](crate::Solver) without the simplex after Levenberg–Marquardt, which is for spectra.
 #[derive(Clone, Copy, Debug)]
@@ -62,9 +61,12 @@ impl CurveRun {
         }
     }
 
-    /// Returns how many of these linearisations one attempt may use.
+    /// Returns how many of these linearisations one attempt may use: all, if the user has said how many there are.
     pub(crate) fn rounds_per_attempt(&self) -> u32 {
-        self.budget().min(LEAST_ROUNDS.max(self.budget() / ATTEMPTS))
+        match self.solver {
+            CurveSolver::Lm(settings) if !settings.has_max_rounds() => self.budget().min(ROUNDS_PER_ATTEMPT),
+            _ => self.budget(),
+        }
     }
 
     /// Joins a curve with the run's model, priors and estimator, to compute its cost and derivatives on the host.

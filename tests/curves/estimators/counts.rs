@@ -65,6 +65,11 @@ fn counts_of_nothing_are_an_upper_limit() {
         // nothing holds the source
         let open = &source().fit(&curves).unwrap()[0];
         assert!(open.status == Status::BadInput && open.message.contains("bound a parameter"), "{open:?}");
+        // nor does a bound or a prior of a parameter that is fixed
+        let fixed = source().bounds("s", 0.1, 9.0).prior("m", 9.0, 1.0);
+        let (fits, columns) = (fixed.fit(&curves).unwrap(), fixed.fit_columns(&curves).unwrap());
+        assert_eq!((fits[0].status, columns.status[0]), (Status::BadInput, Status::BadInput));
+        assert_eq!(columns.message(0), Some(&fits[0].message[..]));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Errors under robust losses.
 
-use popfit::{CurveFitter, Curves, Device, Estimator};
+use popfit::{CurveFitter, Curves, Device, Estimator, Formula};
 use popfit_testing::random::Random;
 
 use super::fitter;
@@ -89,5 +89,46 @@ fn robust_errors_beside_priors_bounds_and_few_points() {
             let (fit, columns) = (fitter.fit(&few).unwrap().swap_remove(0), fitter.fit_columns(&few).unwrap());
             assert!(fit.status.is_success() && fit.errors.iter().chain(&columns.errors).all(|e| e.is_nan()), "{fit:?}");
         }
+    }
+}
+
+/// What the data do not determine does not depend on the unit of the noise, and limits are found where the given sigma
+/// is far from the scatter.
+#[test]
+fn robust_fits_do_not_depend_on_the_unit_of_the_noise() {
+    let x: Vec<f64> = (0..20).map(f64::from).collect();
+    let noise = |j: usize| 0.05 * ((j * 7919 % 101) as f64 / 50.0 - 1.0);
+    let line: Vec<f64> = x.iter().enumerate().map(|(j, x)| 1.0 + 0.2 * x + noise(j)).collect();
+    let model = || CurveFitter::new(Formula::parse("a*exp(x/s) + c").unwrap(), Device::cpu());
+    let flags = [1.0, 1e-3, 1e3].map(|unit| {
+        let y: Vec<f64> = line.iter().map(|y| unit * y).collect();
+        let curves = Curves::on_common_grid(&x, y, vec![unit, 10.0, unit]);
+        let fitter = model().estimator(Estimator::Huber(10.0 * unit));
+        (fitter.fit(&curves).unwrap()[0].flags, fitter.fit_columns(&curves).unwrap().flags[0])
+    });
+    let expected = model().fit(&Curves::on_common_grid(&x, &line, vec![1.0, 10.0, 1.0])).unwrap()[0].flags;
+    assert!(flags.iter().all(|(fit, columns)| *fit == expected && *columns == expected), "{flags:?} {expected:?}");
+    // sigma is a thousand times too large
+    let y: Vec<f64> = x.iter().enumerate().map(|(j, x)| 3.0 * (-0.3 * x).exp() + 1.0 + 1e-3 * noise(j)).collect();
+    let curves = Curves::on_common_grid(&x, y, vec![2.0, 0.4, 0.5]).sigma([0.1]);
+    let fitter = fitter(Device::cpu()).estimator(Estimator::Huber(1.345)).absolute_sigma(true);
+    let limits = [fitter.clone(), fitter.sandwich_errors(false)].map(|fitter| {
+        let fits = fitter.fit(&curves).unwrap();
+        let interval = &fitter.confidence_intervals(&curves, &fits, &["a"], &[1.0]).unwrap()[0][0];
+        [interval.lower, interval.upper]
+    });
+    assert!(limits[0].iter().all(|limit| limit.is_finite()), "{limits:?}");
+    assert!(limits[0].iter().zip(limits[1]).all(|(a, b)| (a - b).abs() < 1e-6), "{limits:?}");
+}
+
+/// Priors make up for points that are missing, and say nothing of the scatter.
+#[test]
+fn robust_errors_without_spare_points_are_unknown() {
+    let curves = Curves::on_common_grid(vec![0.0, 1.0], vec![4.0, 2.1], vec![2.0, 1.5, 0.5]);
+    for fitter in robust_fitters() {
+        let fitter = fitter.prior("k", 1.0, 0.1).prior("c", 1.0, 0.2);
+        let (fit, columns) = (fitter.fit(&curves).unwrap().swap_remove(0), fitter.fit_columns(&curves).unwrap());
+        assert!(fit.status.is_success() && fit.errors.iter().all(|error| error.is_nan()), "{fit:?}");
+        assert!(columns.errors.iter().all(|error| error.is_nan()), "{columns:?}");
     }
 }

@@ -46,6 +46,8 @@ impl Passage<'_> {
             _ if !self.fitter.is_scaled() && !is_sandwich => 1.0,
             // nothing is left to tell the noise from
             0 => f64::NAN,
+            // priors do not tell the scatter of the data
+            dof if is_sandwich && dof <= self.fitter.free_priors().count() as i64 => f64::NAN,
             _ if is_sandwich => 1.0,
             dof => f64::max(cost(chi2, parameters), self.rounding_of(batch, k, sizes[k], chi2)) / dof as f64,
         };
@@ -78,7 +80,7 @@ impl Passage<'_> {
         };
         let factors: Vec<f64> = chi2.iter().enumerate().map(|(k, chi2)| of_fit(k, *chi2)).collect();
         roots(variances, &factors);
-        self.open_undetermined(first, sizes, chi2, &factors, parameters, variances);
+        self.open_undetermined(first, batch, sizes, chi2, &factors, parameters, variances);
         sound::columns(status, parameters, variances, chi2);
     }
 
@@ -87,6 +89,7 @@ impl Passage<'_> {
     fn open_undetermined(
         &self,
         first: usize,
+        batch: &SmallBatch<'_>,
         sizes: &[f64],
         chi2: &[f64],
         factors: &[f64],
@@ -97,7 +100,7 @@ impl Passage<'_> {
         let fits = errors.chunks_mut(p).zip(parameters.chunks(p)).zip(chi2.iter().zip(sizes).zip(factors)).enumerate();
         for (k, ((errors, parameters), ((chi2, size), factor))) in fits {
             let is_large = |(error, x): (&f64, &f64)| *error > LARGE_ERROR * x.abs() && error.is_finite();
-            let is_rounding = *chi2 <= self.points as f64 * FLOOR * rounding([*size].into_iter(), f64::EPSILON);
+            let is_rounding = *chi2 <= FLOOR * self.rounding_of(batch, k, *size, *chi2 / FLOOR);
             if !is_rounding && !errors.iter().zip(parameters).any(is_large) {
                 continue;
             }
