@@ -80,7 +80,8 @@ impl Passage<'_> {
         };
         let factors: Vec<f64> = chi2.iter().enumerate().map(|(k, chi2)| of_fit(k, *chi2)).collect();
         roots(variances, &factors);
-        self.open_undetermined(first, batch, sizes, chi2, &factors, parameters, variances);
+        let is_rounding = |k: usize, chi2: f64| chi2 <= FLOOR * self.rounding_of(batch, k, sizes[k], chi2 / FLOOR);
+        self.open_undetermined(first, &is_rounding, chi2, &factors, parameters, variances);
         sound::columns(status, parameters, variances, chi2);
     }
 
@@ -89,19 +90,17 @@ impl Passage<'_> {
     fn open_undetermined(
         &self,
         first: usize,
-        batch: &SmallBatch<'_>,
-        sizes: &[f64],
+        is_rounding: &dyn Fn(usize, f64) -> bool,
         chi2: &[f64],
         factors: &[f64],
         parameters: &[f64],
         errors: &mut [f64],
     ) {
         let p = self.parameters;
-        let fits = errors.chunks_mut(p).zip(parameters.chunks(p)).zip(chi2.iter().zip(sizes).zip(factors)).enumerate();
-        for (k, ((errors, parameters), ((chi2, size), factor))) in fits {
+        let fits = errors.chunks_mut(p).zip(parameters.chunks(p)).zip(chi2.iter().zip(factors)).enumerate();
+        for (k, ((errors, parameters), (chi2, factor))) in fits {
             let is_large = |(error, x): (&f64, &f64)| *error > LARGE_ERROR * x.abs() && error.is_finite();
-            let is_rounding = *chi2 <= FLOOR * self.rounding_of(batch, k, *size, *chi2 / FLOOR);
-            if !is_rounding && !errors.iter().zip(parameters).any(is_large) {
+            if !is_rounding(k, *chi2) && !errors.iter().zip(parameters).any(is_large) {
                 continue;
             }
             let Some(curve) = self.curve(first + k) else { continue };
