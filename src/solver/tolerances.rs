@@ -1,5 +1,5 @@
-//! Tolerances at which the fits of a pass end, on either device. They are made once per pass, from the settings and from
-//! what the precision of a device leaves of a cost.
+//! Tolerances at which the fits of a pass end, on either device. They are made once per pass, from the settings and
+//! from what the precision of a device leaves of a cost.
 
 use super::LevenbergMarquardt;
 use super::thresholds::LARGE_COST;

@@ -320,8 +320,8 @@ impl Problem<'_> {
         rows.cost() <= if rounding > 0.0 { rounding } else { GONE * at_start() }
     }
 
-    /// Returns whether the residuals are no more than rounding: of the data, or of the terms of which the model is made,
-    /// parameters times derivatives, which may be far larger than their sum.
+    /// Returns whether the residuals are no more than rounding: of the data, or of the terms of which the model is
+    /// made, parameters times derivatives, which may be far larger than their sum.
     pub fn is_rounding_of_terms(&self, rows: &Rows, parameters: &[f64], in_f32: bool) -> bool {
         let (epsilon, resolved) = match in_f32 {
             true => (f32::EPSILON.into(), RESOLVED_IN_F32),
