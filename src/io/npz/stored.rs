@@ -4,6 +4,7 @@
 //! its part, block by block, while a block is in its cache; the CRC of the array follows from those of the parts.
 
 use std::io::{self, Read};
+use std::ops::Range;
 
 use crc32fast::Hasher;
 use zip::CompressionMethod;
@@ -19,8 +20,6 @@ const MAX_THREADS: usize = 4;
 const MIN_PART: usize = 1 << 20;
 /// Bytes that are read before their CRC is computed.
 const BLOCK: usize = 1 << 16;
-/// Bytes that are read at once where none are kept.
-const CHECKED: usize = 8 << 20;
 
 /// The bytes of an uncompressed array, read from the first to the last.
 pub(super) struct Stored {
@@ -56,9 +55,15 @@ impl Stored {
         if length > self.left() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let part = length.div_ceil(MAX_THREADS).max(MIN_PART);
+        let part = part_of(length);
         let parts = into.chunks_mut(part).zip((self.next..).step_by(part));
         let crcs = map_each("npz reader", parts, |(part, offset)| read_at(&self.file, offset, part));
+        self.advance(length, crcs)
+    }
+
+    /// Adds the CRCs of the parts of the next bytes. With the last ones of the array, fails unless its CRC is the
+    /// stated one.
+    fn advance(&mut self, length: usize, crcs: Vec<io::Result<Hasher>>) -> io::Result<()> {
         for crc in crcs {
             self.crc.combine(&crc?);
         }
@@ -81,12 +86,11 @@ impl Stored {
 
     /// Reads all bytes that are left, and keeps none; fails unless the CRC of the array is the stated one.
     pub fn check(mut self) -> io::Result<()> {
-        let mut bytes = vec![0; self.left().min(CHECKED)];
-        while self.left() > 0 {
-            bytes.truncate(self.left());
-            self.read_next(&mut bytes)?;
-        }
-        Ok(())
+        let (left, end) = (self.left(), self.end);
+        let part = part_of(left);
+        let parts = (self.next..end).step_by(part).map(|start| start..end.min(start.saturating_add(part as u64)));
+        let crcs = map_each("npz reader", parts, |part| crc_of(&self.file, part));
+        self.advance(left, crcs)
     }
 
     /// Returns the number of bytes that are left.
@@ -100,6 +104,24 @@ impl Read for Stored {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.read_next(into).map(|()| into.len())
     }
+}
+
+/// Returns the number of bytes that each thread reads of `length` ones.
+fn part_of(length: usize) -> usize {
+    length.div_ceil(MAX_THREADS).max(MIN_PART)
+}
+
+/// Returns the CRC of a range of a file's bytes.
+fn crc_of(file: &File, bytes: Range<u64>) -> io::Result<Hasher> {
+    let (mut crc, mut block) = (Hasher::new(), vec![0; BLOCK]);
+    let mut offset = bytes.start;
+    while offset < bytes.end {
+        block.truncate(usize::try_from(bytes.end - offset).unwrap_or(BLOCK));
+        file.read_exact_at(&mut block, offset)?;
+        crc.update(&block);
+        offset += block.len() as u64;
+    }
+    Ok(crc)
 }
 
 /// Reads the bytes at an offset of a file, and returns their CRC.
