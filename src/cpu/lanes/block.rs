@@ -98,6 +98,7 @@ pub struct Block<R> {
     /// 0 where what steps to come promise is as small as asked.
     pub slow: Lanes<R>,
     pub rounds: Lanes<R>,
+    /// Rounds after which a fit ends; fewer than the settings say where its budget is nearly spent.
     pub most_rounds: Lanes<R>,
     pub rejections: Lanes<R>,
     pub status: Lanes<R>,
@@ -147,7 +148,7 @@ impl<R: Real> Block<R> {
             trusted: zero,
             slow: zero,
             rounds: zero,
-            most_rounds: zero,
+            most_rounds: Lanes::splat(R::of(problem.settings.max_rounds.into())),
             rejections: zero,
             status: zero,
             factors: Factors::new(parameters),

@@ -102,6 +102,8 @@ impl<R: Real> Block<R> {
     /// Resets damping, counters and status in the lanes of fits that begin, or go on from another precision.
     fn start(&mut self, seats: &[Seat], source: &Source<'_>, columns: &SmallColumns<'_>) {
         let settings = &source.problem.settings;
+        // before f64 there is f32 alone
+        let may_be_spent = source.problem.budget < settings.max_rounds.saturating_mul(2);
         for &Seat { lane: l, fit: k } in seats {
             let (l, promise) = (l % LANES, columns.promises[k]);
             let continued = promise > 0.0;
@@ -110,8 +112,10 @@ impl<R: Real> Block<R> {
             self.floor.0[l] = R::of(if continued { 0.0 } else { settings.diagonal_floor });
             self.promise.0[l] = R::of(promise);
             (self.rounds.0[l], self.rejections.0[l]) = (R::ZERO, R::ZERO);
-            let left = source.problem.budget.saturating_sub(columns.rounds[k].into());
-            self.most_rounds.0[l] = R::of(settings.max_rounds.min(left).into());
+            if may_be_spent {
+                let left = source.problem.budget.saturating_sub(columns.rounds[k].into());
+                self.most_rounds.0[l] = R::of(settings.max_rounds.min(left).into());
+            }
             self.status.0[l] = R::of(RUNNING);
         }
     }

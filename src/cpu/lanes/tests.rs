@@ -105,7 +105,6 @@ fn compare(count: usize, boxed: bool, seen: &mut Seen) {
     let mut block = block(&small, &batch);
     let mut members: Vec<Member> =
         starts.chunks(count).map(|start| Member::new(0, 0, start, SETTINGS.initial_damping)).collect();
-    block.most_rounds = Lanes::splat(f64::from(SETTINGS.max_rounds));
     let mut followed = [true; LANES];
     for _ in 0..SETTINGS.max_rounds {
         for (l, problem) in problems.iter().enumerate() {

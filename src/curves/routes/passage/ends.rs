@@ -80,8 +80,16 @@ impl Passage<'_> {
         };
         let factors: Vec<f64> = chi2.iter().enumerate().map(|(k, chi2)| of_fit(k, *chi2)).collect();
         roots(variances, &factors);
+        // as a rule χ² is far above rounding and no error is large, and loops without an early exit are vector code
+        let most = |size: f64| if batch.sigma.is_none() { rounding([size].into_iter(), f64::EPSILON) } else { LITTLE };
+        let floor = FLOOR * self.points as f64;
+        let is_above = chi2.iter().zip(sizes).fold(true, |all, (chi2, size)| all & (*chi2 > floor * most(*size)));
+        let ends = variances.iter().zip(&**parameters);
+        if is_above && ends.fold(true, |all, (error, x)| all & (*error <= LARGE_ERROR * x.abs())) {
+            return sound::columns(status, parameters, variances, chi2);
+        }
         let is_rounding = |k: usize, chi2: f64| chi2 <= FLOOR * self.rounding_of(batch, k, sizes[k], chi2 / FLOOR);
-        self.open_undetermined(first, &is_rounding, chi2, &factors, parameters, variances);
+        self.open_undetermined(first, is_rounding, chi2, &factors, parameters, variances);
         sound::columns(status, parameters, variances, chi2);
     }
 
@@ -90,7 +98,7 @@ impl Passage<'_> {
     fn open_undetermined(
         &self,
         first: usize,
-        is_rounding: &dyn Fn(usize, f64) -> bool,
+        is_rounding: impl Fn(usize, f64) -> bool,
         chi2: &[f64],
         factors: &[f64],
         parameters: &[f64],
