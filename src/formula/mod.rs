@@ -49,9 +49,18 @@ use token::Complaint;
 /// A formula has numbers, names, `+ - * /`, powers (`^` or `**`, from the right; −x² is −(x²)) and parentheses, and the
 /// functions `sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp expm1 ln log log1p log10 log2 sqrt
 /// cbrt abs sign erf erfc pow min max`; `log` is the natural one, `min` and `max` take two or more arguments, and
-/// `arcsin …` are known, too. `pi` (or π) and `e` are constants. Every other name that is no predictor is a parameter
-/// ([`warnings`](Self::warnings) lists those that are likely mistakes). Derivatives of `abs`, `min`, `max` are those of
-/// one side where there are two; that of `sign` is zero.
+/// `arcsin …` are known, too. `pi` (or π) and `e` are constants. Every other name that is no predictor and no named
+/// term is a parameter ([`warnings`](Self::warnings) lists those that are likely mistakes). Derivatives of `abs`,
+/// `min`, `max` are those of one side where there are two; that of `sign` is zero.
+///
+/// Named terms come first, each with a semicolon behind it. A term is computed once, however often it occurs:
+///
+/// ```
+/// # use popfit::Formula;
+/// let profile = Formula::parse("t = (x - m)/s; a*exp(-t^2/2)*(1 + h*(t^3 - 3*t))")?;
+/// assert_eq!(profile.parameters(), ["m", "s", "a", "h"]);
+/// # Ok::<(), popfit::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Formula {
     text: String,

@@ -1,5 +1,5 @@
 //! Parser that turns tokens into a graph, by precedence (Pratt 1973): + −, then * /, then a sign, then ^ from the
-//! right.
+//! right. Before the formula there may be named terms, `name = expression;` each, which are nodes of the same graph.
 
 #![deny(clippy::indexing_slicing)] // a text must not cause a panic
 
@@ -28,8 +28,17 @@ pub struct Parsed {
 /// Names that are refused as parameters, because nobody means a parameter by them.
 const NO_PARAMETERS: [&str; 5] = ["nan", "inf", "infinity", "true", "false"];
 
-/// Parses `text`, in which every name is a function, a constant, one of `predictors` or else a parameter, of which
-/// `parameters` come first.
+/// A named term of a formula.
+struct Term {
+    name: String,
+    /// Position of the name in its definition, in characters.
+    at: usize,
+    value: NodeId,
+    is_used: bool,
+}
+
+/// Parses `text`, in which every name is a function, a constant, one of `predictors`, a term that the text defines, or
+/// else a parameter, of which `parameters` come first.
 pub fn parse(text: &str, predictors: &[String], parameters: Vec<String>) -> Result<Parsed, Complaint> {
     let length = text.chars().count();
     if length > LONGEST {
@@ -39,14 +48,25 @@ pub fn parse(text: &str, predictors: &[String], parameters: Vec<String>) -> Resu
     if tokens.len() == 1 {
         return complain(0, "the formula is empty");
     }
-    let mut parser = Parser { tokens, next: 0, depth: 0, predictors, graph: Graph::default(), parameters };
-    let value = parser.expression(0)?;
-    let (at, token) = parser.take();
-    match token {
-        Token::End => Ok(Parsed { graph: parser.graph, value, parameters: parser.parameters }),
-        Token::Symbol(')') => complain(at, "this parenthesis closes none"),
-        other => complain(at, format!("an operator is missing before {}", other.describe())),
+    let graph = Graph::default();
+    let mut parser = Parser { tokens, next: 0, depth: 0, predictors, graph, parameters, terms: Vec::new() };
+    while let Some((at, name)) = parser.term_name() {
+        parser.define(at, name)?;
     }
+    let value = parser.expression(0)?;
+    match parser.take() {
+        (_, Token::End) => {}
+        (at, other) => return complain(at, parser.not_the_end(&other)),
+    }
+    match parser.terms.iter().find(|term| !term.is_used) {
+        Some(Term { name, at, .. }) => complain(*at, format!("the term `{name}` is not used")),
+        None => Ok(Parsed { graph: parser.graph, value, parameters: parser.parameters }),
+    }
+}
+
+/// Returns whether a name is refused as a parameter's and as a term's.
+fn is_refused(name: &str) -> bool {
+    NO_PARAMETERS.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
 /// State of the parser.
@@ -57,6 +77,7 @@ struct Parser<'a> {
     predictors: &'a [String],
     graph: Graph,
     parameters: Vec<String>,
+    terms: Vec<Term>,
 }
 
 /// Returns how tightly an operator binds to its left and to its right, the higher the tighter; `None` if it is no
@@ -86,6 +107,56 @@ impl Parser<'_> {
         let token = self.here().clone();
         self.next = (self.next + 1).min(self.tokens.len() - 1);
         token
+    }
+
+    /// Consumes the name of a term, in front of `=`, and returns it with its position; `None` if no definition follows.
+    fn term_name(&mut self) -> Option<(usize, String)> {
+        let definition = self.tokens.get(self.next..self.next + 2)?;
+        let [(at, Token::Name(name)), (_, Token::Symbol('='))] = definition else { return None };
+        let found = (*at, name.clone());
+        self.next += 1;
+        Some(found)
+    }
+
+    /// Parses the definition of a term, from `=` to the semicolon, and keeps the term.
+    fn define(&mut self, at: usize, name: String) -> Result<(), Complaint> {
+        let (equals, _) = self.take();
+        let value = self.expression(0)?;
+        match self.take() {
+            (_, Token::Symbol(';')) => {}
+            (_, Token::End) => {
+                let message = format!(
+                    "`{name} = …;` defines a term, and a formula follows it, as in `t = x - m; a*t^2`: give what is on \
+                     its right alone, or go on"
+                );
+                return complain(equals, message);
+            }
+            (at, other) => return complain(at, self.not_the_end(&other)),
+        }
+        let has = |names: &[String]| names.contains(&name);
+        let is_constant = CONSTANTS.iter().any(|(known, _)| *known == name);
+        if has(self.predictors) || is_constant || callable(&name).is_some() || is_refused(&name) {
+            return complain(at, format!("`{name}` means something else in formulas: give the term another name"));
+        }
+        if self.terms.iter().any(|term| term.name == name) {
+            return complain(at, format!("the term `{name}` is defined twice"));
+        }
+        if has(&self.parameters) {
+            return complain(at, format!("the term `{name}` is used before the end of its definition"));
+        }
+        self.terms.push(Term { name, at, value, is_used: false });
+        Ok(())
+    }
+
+    /// Returns the message that a formula or a term does not end before `token`.
+    fn not_the_end(&self, token: &Token) -> String {
+        match token {
+            Token::Symbol(')') => "this parenthesis closes none".into(),
+            Token::Symbol(symbol @ ('=' | ';')) => {
+                format!("`{symbol}` has no meaning here: terms are defined as in `t = x - m; a*t^2`")
+            }
+            other => format!("an operator is missing before {}", other.describe()),
+        }
     }
 
     /// Parses operands joined by operators that bind at least as tightly as `least`, and returns the node of the
@@ -153,11 +224,11 @@ impl Parser<'_> {
             (_, Token::Symbol(')')) => Ok(()),
             (_, Token::End) => complain(open, "this parenthesis is not closed"),
             (at, Token::Symbol(',')) => complain(at, "a comma where no function takes another argument"),
-            (at, other) => complain(at, format!("an operator is missing before {}", other.describe())),
+            (at, other) => complain(at, self.not_the_end(&other)),
         }
     }
 
-    /// Returns the node that a name means: a predictor, a constant or a parameter, which is new unless known.
+    /// Returns the node that a name means: a predictor, a constant, a term or a parameter, which is new unless known.
     fn name(&mut self, at: usize, name: &str) -> Result<NodeId, Complaint> {
         if let Some(k) = self.predictors.iter().position(|known| known == name) {
             return Ok(self.graph.predictor(k));
@@ -165,10 +236,14 @@ impl Parser<'_> {
         if let Some((_, value)) = CONSTANTS.iter().find(|(known, _)| *known == name) {
             return Ok(self.graph.number(*value));
         }
+        if let Some(term) = self.terms.iter_mut().find(|term| term.name == name) {
+            term.is_used = true;
+            return Ok(term.value);
+        }
         if callable(name).is_some() {
             return complain(at, format!("`{name}` is a function: write {name}(…), or rename the parameter"));
         }
-        if NO_PARAMETERS.iter().any(|known| name.eq_ignore_ascii_case(known)) {
+        if is_refused(name) {
             return complain(
                 at,
                 format!("`{name}` is a value in other languages, and none here: rename the parameter"),
@@ -224,7 +299,8 @@ impl Parser<'_> {
 
     /// Returns the message that `name`, in front of a parenthesis, is not a function, with a suggestion.
     fn no_function(&self, name: &str) -> String {
-        let known = self.parameters.iter().chain(self.predictors).any(|other| other == name);
+        let terms = self.terms.iter().map(|term| &term.name);
+        let known = self.parameters.iter().chain(self.predictors).chain(terms).any(|other| other == name);
         if known || CONSTANTS.iter().any(|(constant, _)| *constant == name) {
             return format!("`{name}` is not a function: an operator is missing after it");
         }

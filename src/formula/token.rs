@@ -7,7 +7,7 @@
 pub enum Token {
     Number(f64),
     Name(String),
-    /// One of + - * / ^ ( ) and the comma; ** reads as ^.
+    /// One of + - * / ^ ( ) = ; and the comma; ** reads as ^.
     Symbol(char),
     End,
 }
@@ -54,7 +54,7 @@ pub fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
             (Token::Name(name), length)
         } else if letter == '*' && letters.get(at + 1) == Some(&'*') {
             (Token::Symbol('^'), 2)
-        } else if "+-*/^(),".contains(letter) {
+        } else if "+-*/^(),=;".contains(letter) {
             (Token::Symbol(letter), 1)
         } else {
             return complain(at, meaningless(rest));
@@ -87,7 +87,6 @@ fn meaningless(letters: &[char]) -> String {
         Some('÷' | '∕') => "/".into(),
         Some('−' | '–') => "-".into(),
         Some('√') => "sqrt(…)".into(),
-        Some('=') => return "`=` has no meaning in a formula: give what is on its right alone".into(),
         other => return format!("`{}` has no meaning in a formula", other.copied().unwrap_or(' ')),
     };
     format!("write {instead} instead of `{}`", letters.iter().take(power.len().max(1)).collect::<String>())
