@@ -102,7 +102,7 @@ impl<R: Real> Block<R> {
     /// Resets damping, counters and status in the lanes of fits that begin, or go on from another precision.
     fn start(&mut self, seats: &[Seat], source: &Source<'_>, columns: &SmallColumns<'_>) {
         let settings = &source.problem.settings;
-        // before f64 there is f32 alone
+        // f32, which alone comes before f64, takes at most `max_rounds`: a budget of twice that is never spent
         let may_be_spent = source.problem.budget < settings.max_rounds.saturating_mul(2);
         for &Seat { lane: l, fit: k } in seats {
             let (l, promise) = (l % LANES, columns.promises[k]);
