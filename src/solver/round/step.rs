@@ -7,10 +7,10 @@
 //!   rows), or when rejections leave no step, the remaining steps are Gauss–Newton steps, damped only enough for the
 //!   factorisation and without a floor of the diagonal. A finishing step may raise the cost by a tenth. The steps end
 //!   when their predicted reduction no longer shrinks, unless the next step or all remaining steps together would cover
-//!   more than a hundredth of an error. A last step that raised the cost is then taken back, and after one that lowered
-//!   it by more than its rounding the search goes on instead. Gradients point to the minimum long after costs have
-//!   drowned in rounding, so a finishing step that leads beyond twice the way to it counts as rejected. Steps that
-//!   creep, all the same way, are lengthened.
+//!   more than a hundredth of an error. A last step that raised the cost is then taken back, and after one that lowered it by more
+//!   than its rounding the search goes on instead. Gradients point to the minimum long after costs have drowned in
+//!   rounding, so a finishing step that leads beyond twice the way to it counts as rejected. Steps that creep, all the
+//!   same way, are lengthened.
 //! - *Last step on trust.* If the ratio of the last two predicted reductions says that the step after the next would be
 //!   below `ftol`, the next step is taken without an evaluation, and its predicted reduction is subtracted from χ².
 //!   This saves a linearisation that could only confirm it. It is not done under penalties, after a rejection or a
