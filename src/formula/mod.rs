@@ -68,6 +68,8 @@ pub struct Formula {
     /// Indices of the predictors that the formula does not use.
     unused: Vec<usize>,
     parameters: Vec<String>,
+    /// Names of the terms.
+    terms: Vec<String>,
     value: Arc<Tape>,
     linearisation: Arc<Tape>,
     lanes: Arc<LaneTape>,
@@ -173,7 +175,8 @@ impl Formula {
         let predictors = self.predictors.iter().map(|name| ("predictor", name.as_str()));
         let constants = CONSTANTS.iter().map(|(name, _)| ("constant", *name));
         let functions = FUNCTIONS.iter().map(|(name, _)| ("function", *name));
-        let known: Vec<(&str, &str)> = predictors.chain(constants).chain(functions).collect();
+        let terms = self.terms.iter().map(|name| ("term", name.as_str()));
+        let known: Vec<(&str, &str)> = predictors.chain(constants).chain(functions).chain(terms).collect();
         let alike = |parameter: &String| {
             let found = known.iter().find(|(_, name)| name.to_lowercase() == parameter.to_lowercase());
             found
@@ -311,7 +314,7 @@ fn parsed(text: &str, predictors: &[String], order: Vec<String>) -> Result<Parse
 
 /// Differentiates a parsed formula by its parameters and compiles it into all forms.
 fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Formula> {
-    let Parsed { mut graph, value, parameters } = parsed;
+    let Parsed { mut graph, value, parameters, terms } = parsed;
     let mut rows = vec![value];
     let too_large = |message| Error::Formula { formula: text.into(), column: 1, message };
     rows.extend(derive::derivatives(&mut graph, value, parameters.len()).map_err(too_large)?);
@@ -339,6 +342,7 @@ fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Formul
         unused,
         predictors,
         parameters,
+        terms,
     })
 }
 

@@ -23,6 +23,8 @@ pub struct Parsed {
     pub value: NodeId,
     /// The parameters that the parser was given, then the others in the order in which they appear.
     pub parameters: Vec<String>,
+    /// Names of the terms.
+    pub terms: Vec<String>,
 }
 
 /// Names that are refused as parameters, because nobody means a parameter by them.
@@ -58,10 +60,12 @@ pub fn parse(text: &str, predictors: &[String], parameters: Vec<String>) -> Resu
         (_, Token::End) => {}
         (at, other) => return complain(at, parser.not_the_end(&other)),
     }
-    match parser.terms.iter().find(|term| !term.is_used) {
-        Some(Term { name, at, .. }) => complain(*at, format!("the term `{name}` is not used")),
-        None => Ok(Parsed { graph: parser.graph, value, parameters: parser.parameters }),
+    if let Some(Term { name, at, .. }) = parser.terms.iter().find(|term| !term.is_used) {
+        return complain(*at, format!("the term `{name}` is not used"));
     }
+    let Parser { graph, parameters, terms, .. } = parser;
+    let terms = terms.into_iter().map(|term| term.name).collect();
+    Ok(Parsed { graph, value, parameters, terms })
 }
 
 /// Returns whether a name is refused as a parameter's and as a term's.
@@ -111,11 +115,11 @@ impl Parser<'_> {
 
     /// Consumes the name of a term, in front of `=`, and returns it with its position; `None` if no definition follows.
     fn term_name(&mut self) -> Option<(usize, String)> {
-        let definition = self.tokens.get(self.next..self.next + 2)?;
-        let [(at, Token::Name(name)), (_, Token::Symbol('='))] = definition else { return None };
-        let found = (*at, name.clone());
+        let start = self.tokens.get(self.next..self.next + 2)?;
+        let [(at, Token::Name(name)), (_, Token::Symbol('='))] = start else { return None };
+        let name = (*at, name.clone());
         self.next += 1;
-        Some(found)
+        Some(name)
     }
 
     /// Parses the definition of a term, from `=` to the semicolon, and keeps the term.
@@ -126,8 +130,8 @@ impl Parser<'_> {
             (_, Token::Symbol(';')) => {}
             (_, Token::End) => {
                 let message = format!(
-                    "`{name} = …;` defines a term, and a formula follows it, as in `t = x - m; a*t^2`: give what is on \
-                     its right alone, or go on"
+                    "`{name} = …` defines a term, but no formula follows it: write only what is right of `=`, or add \
+                     `;` and a formula, as in `t = x - m; a*t^2`"
                 );
                 return complain(equals, message);
             }
@@ -262,7 +266,12 @@ impl Parser<'_> {
 
     /// Parses the arguments of the function `name`, from its parenthesis on, and returns the node of the call.
     fn call(&mut self, at: usize, name: &str) -> Result<NodeId, Complaint> {
-        let Some(callable) = callable(name) else { return complain(at, self.no_function(name)) };
+        let Some(callable) = callable(name) else {
+            return match self.equals_after_parenthesis() {
+                Some(equals) => complain(equals, "`=` defines no function: write only what is right of it"),
+                None => complain(at, self.no_function(name)),
+            };
+        };
         let (open, _) = self.take();
         let first = self.expression(0)?;
         match callable {
@@ -295,6 +304,16 @@ impl Parser<'_> {
                 self.finite(node, at)
             }
         }
+    }
+
+    /// Returns the position of an `=` directly behind a closing parenthesis, as in `f(x) = …`.
+    fn equals_after_parenthesis(&self) -> Option<usize> {
+        let rest = self.tokens.get(self.next..)?.windows(2);
+        let mut places = rest.filter_map(|pair| match pair {
+            [(_, Token::Symbol(')')), (equals, Token::Symbol('='))] => Some(*equals),
+            _ => None,
+        });
+        places.next()
     }
 
     /// Returns the message that `name`, in front of a parenthesis, is not a function, with a suggestion.

@@ -173,8 +173,9 @@ fn mistakes_are_shown_where_they_are() {
         ("a*sin()", 7, "before `)`"),
         ("a ? x", 3, "`?` has no meaning"),
         ("é*x = a", 5, "`=` has no meaning"),
-        ("y = a*x", 3, "what is on its right"),
+        ("y = a*x", 3, "only what is right of `=`"),
         ("np.exp(-a*x)", 3, "`.` has no meaning"),
+        ("f(x) = a*x", 6, "only what is right of it"),
         ("t = x - m; a*x", 1, "`t` is not used"),
         ("t = x - m;", 11, "before the end"),
         ("t = x - m; ; a*t", 12, "before `;`"),
@@ -272,6 +273,7 @@ fn names_that_differ_by_case_are_likely_mistakes() {
     let [x, pi, exp] = [("X", "predictor `x`"), ("PI", "constant `pi`"), ("Exp", "function `exp`")]
         .map(|(name, known)| format!("`{name}` is taken as a parameter; did you mean the {known}?"));
     assert_eq!(warnings("a*X*PI + Exp*x"), [x, pi, exp]);
+    assert_eq!(warnings("T = a*x; T + t"), ["`t` is taken as a parameter; did you mean the term `T`?"]);
 }
 
 #[test]

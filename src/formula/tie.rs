@@ -68,8 +68,9 @@ impl Ties {
             outputs.extend(derivatives(&mut graph, nodes[p], kept.len()).map_err(too_large)?);
         }
         let tape = Tape::new(&graph, &outputs);
-        let left = kept.iter().map(|&p| names[p].clone()).collect();
-        let formula = compile(whole.text(), whole.predictors().to_vec(), Parsed { graph, value, parameters: left })?;
+        let parameters = kept.iter().map(|&p| names[p].clone()).collect();
+        let left = Parsed { graph, value, parameters, terms: parsed.terms };
+        let formula = compile(whole.text(), whole.predictors().to_vec(), left)?;
         Ok(Ties { formula, kept, tied, tape })
     }
 
@@ -87,6 +88,9 @@ fn expression(whole: &Formula, tie: &Tie) -> Result<Parsed> {
     let names = whole.parameters();
     let tied = &names[tie.parameter];
     let found = parsed(&tie.expression, names, Vec::new()).map_err(|error| in_tie(error, tied))?;
+    if let Some(name) = found.terms.iter().find(|name| whole.predictors().contains(name)) {
+        return Err(Error::Usage(format!("the tie of `{tied}` has a term with the name of the predictor `{name}`")));
+    }
     match found.parameters.first() {
         None => Ok(found),
         Some(name) if whole.predictors().contains(name) => {

@@ -103,6 +103,12 @@ fn doubling(count: usize) -> String {
     format!("p0*x{sum}{ties}")
 }
 
+/// Each term occurs twice in the next one, as `next` says: the text is short, what it stands for is not.
+fn terms(count: usize, next: impl Fn(&str) -> String) -> String {
+    let terms: String = (1..count).map(|k| format!("t{k}={};", next(&format!("t{}", k - 1)))).collect();
+    format!("t0=a*x+b;{terms}t{}", count - 1)
+}
+
 /// Formulas whose derivatives are many or long.
 fn formulas() -> Vec<(&'static str, String)> {
     let names = |between: &str, count: usize| (0..count).map(|k| format!("p{k}")).collect::<Vec<_>>().join(between);
@@ -115,5 +121,8 @@ fn formulas() -> Vec<(&'static str, String)> {
         ("a long product", (0..30).map(|k| format!("sin(x+{}*p{k})", k + 2)).collect::<Vec<_>>().join("*")),
         ("quotients", "p/(x+".repeat(95) + "q" + &")".repeat(95)),
         ("ties that double each time", doubling(30)),
+        ("terms that double each time", terms(500, |t| format!("{t}*(c+{t})"))),
+        ("quotients of terms", terms(500, |t| format!("sin({t})/({t}+c)"))),
+        ("powers of terms", terms(500, |t| format!("{t}^64-{t}"))),
     ]
 }

@@ -58,16 +58,16 @@ impl Stored {
         let part = part_of(length);
         let parts = into.chunks_mut(part).zip((self.next..).step_by(part));
         let crcs = map_each("npz reader", parts, |(part, offset)| read_at(&self.file, offset, part));
-        self.advance(length, crcs)
+        self.advance(length as u64, crcs)
     }
 
     /// Adds the CRCs of the parts of the next bytes. With the last ones of the array, fails unless its CRC is the
     /// stated one.
-    fn advance(&mut self, length: usize, crcs: Vec<io::Result<Hasher>>) -> io::Result<()> {
+    fn advance(&mut self, length: u64, crcs: Vec<io::Result<Hasher>>) -> io::Result<()> {
         for crc in crcs {
             self.crc.combine(&crc?);
         }
-        self.next += length as u64;
+        self.next += length;
         if self.next == self.end && self.crc.clone().finalize() != self.stated_crc {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "Invalid checksum"));
         }
@@ -86,11 +86,11 @@ impl Stored {
 
     /// Reads all bytes that are left, and keeps none; fails unless the CRC of the array is the stated one.
     pub fn check(mut self) -> io::Result<()> {
-        let (left, end) = (self.left(), self.end);
-        let part = part_of(left);
-        let parts = (self.next..end).step_by(part).map(|start| start..end.min(start.saturating_add(part as u64)));
+        let (start, end) = (self.next, self.end);
+        let part = part_of(self.left());
+        let parts = (start..end).step_by(part).map(|start| start..end.min(start.saturating_add(part as u64)));
         let crcs = map_each("npz reader", parts, |part| crc_of(&self.file, part));
-        self.advance(left, crcs)
+        self.advance(end - start, crcs)
     }
 
     /// Returns the number of bytes that are left.

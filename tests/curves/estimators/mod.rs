@@ -82,11 +82,11 @@ fn what_cannot_be_counts_is_refused() {
 #[test]
 fn ties_are_the_formula_with_them_put_in() {
     for device in devices() {
-        let whole = CurveFitter::new(Formula::parse("a*exp(-k*x) + c").unwrap(), device.clone());
+        let whole = CurveFitter::new(Formula::parse("t = a*exp(-k*x); t + c").unwrap(), device.clone());
         let tied = whole.clone().tie("c", "0.1*a + b2").validate().err().map(|e| e.to_string());
         assert!(tied.unwrap().contains("`b2`"));
         // c through k, and k through a
-        let chain = whole.clone().tie("c", "k^2 - 0.4").tie("k", "sqrt(a)/2.5");
+        let chain = whole.clone().tie("c", "k^2 - 0.4").tie("k", "r = sqrt(a); r/2.5");
         let alone = CurveFitter::new(Formula::parse("a*exp(-sqrt(a)/2.5*x) + a/6.25 - 0.4").unwrap(), device);
         let start = [3.0, f64::NAN, f64::NAN].repeat(2);
         let two = Curves::on_common_grid(X.to_vec(), CLEAN.repeat(2), start).sigma(SIGMA.repeat(2));
@@ -111,6 +111,7 @@ fn ties_that_make_no_sense_are_refused() {
     for (parameter, expression, part) in [
         ("c", "c + 1", "leads back"),
         ("c", "2*x", "predictor `x`"),
+        ("c", "x = 2*a; x + 1", "predictor `x`"),
         ("c", "2*(a", "not closed"),
         ("c", "2*d", "`d`"),
         ("d", "2*a", "no parameter `d`"),

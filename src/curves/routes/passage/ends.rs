@@ -81,9 +81,9 @@ impl Passage<'_> {
         let factors: Vec<f64> = chi2.iter().enumerate().map(|(k, chi2)| of_fit(k, *chi2)).collect();
         roots(variances, &factors);
         // as a rule χ² is far above rounding and no error is large, and loops without an early exit are vector code
-        let most = |size: f64| if batch.sigma.is_none() { rounding([size].into_iter(), f64::EPSILON) } else { LITTLE };
+        let bound = |size: f64| if batch.sigma.is_none() { rounding([size].into_iter(), f64::EPSILON) } else { LITTLE };
         let floor = FLOOR * self.points as f64;
-        let is_above = chi2.iter().zip(sizes).fold(true, |all, (chi2, size)| all & (*chi2 > floor * most(*size)));
+        let is_above = chi2.iter().zip(sizes).fold(true, |all, (chi2, size)| all & (*chi2 > floor * bound(*size)));
         let ends = variances.iter().zip(&**parameters);
         if is_above && ends.fold(true, |all, (error, x)| all & (*error <= LARGE_ERROR * x.abs())) {
             return sound::columns(status, parameters, variances, chi2);
