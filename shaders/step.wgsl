@@ -85,8 +85,10 @@ fn finish(slot: u32, has_strode: bool) -> i32 {
     let cost = accepted_cost(slot);
     let longer = !has_strode && reduction > SHRINKS * abs(state[at(PREDICTED_REDUCTION, slot)]);
     let creeps = reduction > CREEPS * abs(state[at(PREDICTED_REDUCTION, slot)]);
+    let is_far_off = is_far(slot);
+    let max_steps = select(FINISHING_STEPS, FAR_FINISHING_STEPS, is_far_off);
     let factor = stride(slot);
-    if creeps && factor > 1.0 && steps < FINISHING_STEPS {
+    if creeps && factor > 1.0 && steps < max_steps {
         lengthen(slot, factor);
         control[cell(MODE, slot)] = STRIDING;
         return RUNNING;
@@ -97,18 +99,20 @@ fn finish(slot: u32, has_strode: bool) -> i32 {
         control[cell(MODE, slot)] = RELEASED;
         return RUNNING;
     }
-    let last = longer && !is_far(slot);
+    let last = longer && !is_far_off;
     if last && fall < 0.0 {
         accept(slot);
     }
     let far = rescaled && largest_cosine(slot, accepted_cost(slot)) > FAR_COSINE;
-    return select(RUNNING, select(FTOL_STATUS, STALLED, far), last || (!has_strode && steps >= FINISHING_STEPS));
+    return select(RUNNING, select(FTOL_STATUS, STALLED, far), last || (!has_strode && steps >= max_steps));
 }
 
-// The square of the distance that all remaining steps cover together, in errors; 0 if the reductions do not show it.
+// The square of the distance that all remaining steps cover together, in errors. Where two reductions cannot be
+// compared, it is the square of the next step's length, or 0 if that step is the one that was just rejected.
 fn squared_distance(slot: u32) -> f32 {
-    let remaining = squared_remaining_distance(reduction, state[at(PREDICTED_REDUCTION, slot)]);
-    return select(0.0, remaining, is_comparable(slot));
+    let before = state[at(PREDICTED_REDUCTION, slot)];
+    let next = select(0.0, reduction, control[cell(REJECTIONS, slot)] == 0 || reduction < before);
+    return select(next, squared_remaining_distance(reduction, before), is_comparable(slot));
 }
 
 // True if the remaining steps cover a larger distance than that at which a fit may end.
@@ -216,7 +220,7 @@ fn choose(slot: u32) -> i32 {
     }
     // a penalty would take its unknown share of the promise, what bends the cost changes from step to step, and the
     // promise of a step with other free parameters says nothing about this one
-    let is_near = cost / TRUSTED_COST <= LARGEST_COST && control[cell(FINISHING, slot)] <= TRUSTED_STEPS;
+    let is_near = cost <= LARGEST_COST && control[cell(FINISHING, slot)] <= TRUSTED_STEPS;
     let plain = state[at(PENALTY, slot)] == 0.0 && !bent && !changed && is_comparable(slot);
     let next_distance = squared_distance(slot) * contraction(reduction, state[at(PREDICTED_REDUCTION, slot)]);
     let enough = expected_reduction(slot) <= least && next_distance <= NEAR;

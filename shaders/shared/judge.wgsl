@@ -92,11 +92,11 @@ fn contraction(next: f32, previous: f32) -> f32 {
 }
 
 // The square of the distance that all remaining steps cover together, in errors, from the reductions that two
-// successive steps predict: that of the next one over (1 - q)^2, with q the ratio of their lengths. It is 0 if steps do
-// not shrink, because they are then rounding errors.
+// successive steps predict: that of the next one over (1 - q)^2, with q the ratio of their lengths. Where steps grow,
+// it is the square of the shorter one's length: a fit that was near its minimum is led away from it by rounding alone.
 fn squared_remaining_distance(next: f32, previous: f32) -> f32 {
     let shrinkage = 1.0 - sqrt(next / previous);
-    return select(0.0, next / (shrinkage * shrinkage), shrinkage > 0.0);
+    return select(previous, next / (shrinkage * shrinkage), shrinkage > 0.0);
 }
 
 // True if the last two reductions tell how fast a fit converges. The first one (NaN), one after a rejection, and that

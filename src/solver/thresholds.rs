@@ -4,8 +4,9 @@
 pub const UNDAMPED: f64 = 0.1;
 /// Damping of the finishing steps: nothing but a guard of the Cholesky factorisation.
 pub const FINISHING_DAMPING: f64 = 1e-6;
-/// Most finishing steps.
+/// Maximum number of finishing steps, and of those of a fit that is still too far from its minimum.
 pub const FINISHING_STEPS: u32 = 20;
+pub const FAR_FINISHING_STEPS: u32 = 40;
 /// Rise of the cost that a finishing step may end with: guards against nonsense, not against rounding.
 pub const FINISHING_RISE: f64 = 1.1;
 /// Cosine of the gradient above which a finishing step that led nowhere or was too long counts as far from the minimum.
@@ -14,11 +15,10 @@ pub const FAR_COSINE: f64 = 0.01;
 /// not yet near its minimum.
 pub const SHRINKS: f64 = 0.8;
 /// Cost that a cost above it counts as where its unit is the noise. A model far from the data has a high cost, which
-/// says nothing about how well a minimum is to be met: 10⁻⁹ of 10⁴ moves parameters by 0.003 of their errors.
+/// says nothing about how well a minimum is to be met: 10⁻⁹ of 10⁴ moves parameters by 0.003 of their errors. Above it
+/// no last step is taken on trust: where residuals are large, the slowest parameter hides behind the others. (Good fits
+/// of more than 10⁴ pixels are above it, too, and take one linearisation more.)
 pub const LARGE_COST: f64 = 1e4;
-/// Multiple of it above which no last step is taken on trust: where residuals are large, the slowest parameter hides
-/// behind the others. (Good fits of more than 10⁵ pixels are above it, too, and take one linearisation more.)
-pub const TRUSTED_COST: f64 = 10.0;
 
 /// Ratio of the predicted reductions of successive finishing steps above which they creep, if they are parallel: each
 /// is more than half as long as the one before it.

@@ -6,18 +6,18 @@
 //! - *Finishing steps.* When the predicted reduction falls below what rounding leaves of a cost (1e-6 of it for f32
 //!   rows), or when rejections leave no step, the remaining steps are Gauss–Newton steps, damped only enough for the
 //!   factorisation and without a floor of the diagonal. A finishing step may raise the cost by a tenth. The steps end
-//!   when their predicted reduction no longer shrinks, unless all remaining steps together would cover more than a
-//!   hundredth of an error. A last step that raised the cost is then taken back, and after one that lowered it by more
-//!   than its rounding the search goes on instead. Gradients point to the minimum long after costs have drowned in
-//!   rounding, so a finishing step that leads beyond twice the way to it counts as rejected. Steps that creep, all the
-//!   same way, are lengthened.
+//!   when their predicted reduction no longer shrinks, unless the remaining steps together, or two that grow each by
+//!   itself, cover more than a hundredth of an error. A last step that raised the cost is then taken back, and after
+//!   one that lowered it by more than its rounding the search goes on instead. Gradients point to the minimum long
+//!   after costs have drowned in rounding, so a finishing step that leads beyond twice the way to it counts as
+//!   rejected. Steps that creep, all the same way, are lengthened.
 //! - *Last step on trust.* If the ratio of the last two predicted reductions says that the step after the next would be
 //!   below `ftol`, the next step is taken without an evaluation, and its predicted reduction is subtracted from χ².
 //!   This saves a linearisation that could only confirm it. It is not done under penalties, after a rejection or a
 //!   shortened step, after one that has moved a parameter onto or off a bound, where the secant term acts, or where
 //!   Poisson's likelihood may have no value
 //!   ([`Recording::trusts_steps`](crate::recording::Recording::trusts_steps)), nor after more than `TRUSTED_STEPS`
-//!   finishing steps or where a spectrum's cost is above 10⁵.
+//!   finishing steps or where a spectrum's cost is above 10⁴.
 //! - *Convergence* is that of the whole step, before `largest_step` shortens it, and that of a lengthened one before
 //!   it is cut. What the floor of the diagonal held back is released before a fit may end.
 
@@ -33,8 +33,8 @@ mod tests;
 use crate::math::triangle::packed_index;
 use crate::solver::member::{Member, Phase, Promise};
 use crate::solver::thresholds::{
-    AT_FACE, BEST_CONTRACTION, CLOSE, CREEPS, FAR_COSINE, FINISHING_DAMPING, FINISHING_RISE, FINISHING_STEPS,
-    LONGEST_STRIDE, PARALLEL, PATIENCE, SHRINKS, TRUSTED_COST, TRUSTED_STEPS, UNDAMPED,
+    AT_FACE, BEST_CONTRACTION, CLOSE, CREEPS, FAR_COSINE, FAR_FINISHING_STEPS, FINISHING_DAMPING, FINISHING_RISE,
+    FINISHING_STEPS, LONGEST_STRIDE, PARALLEL, PATIENCE, SHRINKS, TRUSTED_STEPS, UNDAMPED,
 };
 use crate::solver::{Bounds, LevenbergMarquardt, Status, Tolerances};
 use damped::{Step, is_free, longest_factor, solve};
@@ -173,7 +173,7 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
     // 5. The trial point. A penalty would take its unknown share of the promise, what bends the cost changes from step
     //    to step, and the promise of a step with other free parameters says nothing about this one.
     let bent = secant.iter().any(|s| *s != 0.0) || changed_face;
-    let is_near = cost / TRUSTED_COST <= tolerances.largest_cost && member.finishing_steps <= TRUSTED_STEPS;
+    let is_near = cost <= tolerances.largest_cost && member.finishing_steps <= TRUSTED_STEPS;
     let is_plain = member.sums.penalty == 0.0 && !bent && outlook.is_comparable();
     let is_enough = outlook.expected_reduction(BEST_CONTRACTION) <= least_reduction
         && outlook.contraction(BEST_CONTRACTION) * outlook.squared_distance() <= tolerances.squared_distance;
@@ -198,7 +198,9 @@ fn end_finishing(member: &mut Member, next: &mut Step, rules: &Rules<'_>) -> Opt
     member.phase = Phase::Finishing;
     let longer = !has_strode && next.predicted_reduction > SHRINKS * member.promise.reduction();
     let creeps = next.predicted_reduction > CREEPS * member.promise.reduction();
-    let may_stride = creeps && member.finishing_steps < FINISHING_STEPS;
+    let is_far = is_far(member, next, rules);
+    let max_steps = if is_far { FAR_FINISHING_STEPS } else { FINISHING_STEPS };
+    let may_stride = creeps && member.finishing_steps < max_steps;
     if let Some(factor) = stride(member, next, rules).filter(|_| may_stride) {
         next.lengthen(factor, longest_factor(member, rules.settings.largest_step, &next.delta));
         member.phase = Phase::Striding;
@@ -210,16 +212,16 @@ fn end_finishing(member: &mut Member, next: &mut Step, rules: &Rules<'_>) -> Opt
         member.phase = Phase::Released;
         return None;
     }
-    let is_last = longer && !is_far(member, next, rules);
+    let is_last = longer && !is_far;
     if is_last && fall < 0.0 {
         member.accept();
     }
-    let ended = is_last || (!has_strode && member.finishing_steps >= FINISHING_STEPS);
+    let ended = is_last || (!has_strode && member.finishing_steps >= max_steps);
     ended.then(|| finished(member, rules.bounds, next.is_rescaled))
 }
 
-/// Returns whether the remaining steps cover a larger distance than that at which a fit may end, as far as the last two
-/// reductions show it.
+/// Returns whether the remaining steps, as far as the last two reductions show them, cover a larger distance than that
+/// at which a fit may end.
 fn is_far(member: &Member, next: &Step, rules: &Rules<'_>) -> bool {
     next.outlook(member).squared_distance() > rules.tolerances.squared_distance
 }

@@ -87,11 +87,14 @@ impl<R: Real> Outlook<R> {
         self.reduction * self.contraction(best)
     }
 
-    /// Returns the square of the distance that all remaining steps cover together, in errors; 0 if the reductions do
-    /// not show it.
+    /// Returns the square of the distance that all remaining steps cover together, in errors. Where two reductions
+    /// cannot be compared, it is the square of the next step's length, or 0 if that step is the one that was just
+    /// rejected.
     #[inline(always)]
     pub fn squared_distance(&self) -> R {
-        pick(self.is_comparable(), squared_remaining_distance(self.reduction, self.previous), R::ZERO)
+        let is_another_step = !self.was_rejected | (self.reduction < self.previous);
+        let next = pick(is_another_step, self.reduction, R::ZERO);
+        pick(self.is_comparable(), squared_remaining_distance(self.reduction, self.previous), next)
     }
 
     /// Returns whether the step is at most `xtol` times as long as the vector of the parameters that it moves, both in
@@ -172,10 +175,14 @@ mod tests {
         };
         assert!(outlook.is_comparable() && outlook.contraction(0.1) == 0.25 && outlook.contraction(0.5) == 0.5);
         assert_eq!(Outlook { reduction: 2.0, ..outlook }.expected_reduction(0.1), 1.0);
-        // q = ½; steps that do not shrink; a reduction after a rejection, which says nothing about the next one
+        // q = ½; steps that do not shrink; reductions that cannot be compared; a rejected step that comes again
         assert_eq!(outlook.squared_distance(), 4.0);
-        assert_eq!(Outlook { reduction: 4.0, ..outlook }.squared_distance(), 0.0);
-        assert_eq!(Outlook { was_rejected: true, ..outlook }.squared_distance(), 0.0);
+        assert_eq!(Outlook { reduction: 4.0, ..outlook }.squared_distance(), 4.0);
+        assert_eq!(Outlook { reduction: 9.0, ..outlook }.squared_distance(), 4.0);
+        assert_eq!(Outlook { previous: f64::NAN, ..outlook }.squared_distance(), 1.0);
+        let after_rejection = Outlook { was_rejected: true, ..outlook };
+        assert_eq!(after_rejection.squared_distance(), 1.0);
+        assert_eq!(Outlook { reduction: 4.0, ..after_rejection }.squared_distance(), 0.0);
         let incomparable = [
             Outlook { previous: -4.0, ..outlook },
             Outlook { previous: f64::NAN, ..outlook },

@@ -24,11 +24,12 @@ pub fn contraction<R: Real>(next: R, previous: R, best: R) -> R {
 
 /// Returns the square of the distance that all remaining steps cover together, in errors, from the reductions that two
 /// successive steps predict: ‖δ‖²/(1 − q)². Here ‖δ‖² = δᵀAδ is the reduction that a Gauss–Newton step predicts, and q
-/// the ratio of the steps' lengths. The distance is 0 if steps do not shrink, because they are then rounding errors.
+/// the ratio of the steps' lengths. Where steps grow, it is the square of the shorter one's length: a fit that was near
+/// its minimum is led away from it by rounding alone.
 #[inline(always)]
 pub fn squared_remaining_distance<R: Real>(next: R, previous: R) -> R {
     let shrinkage = R::ONE - (next / previous).root();
-    pick(shrinkage > R::ZERO, next / (shrinkage * shrinkage), R::ZERO)
+    pick(shrinkage > R::ZERO, next / (shrinkage * shrinkage), previous)
 }
 
 /// Returns the reduction that a `share` of a step δ predicts, from `linear` = 2 gᵀδ and `quadratic` = δᵀAδ.

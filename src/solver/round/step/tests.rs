@@ -109,9 +109,9 @@ fn a_cost_far_above_the_noise_is_no_reason_to_stop_early() {
     assert!(status.is_success() && distance < 1e-6 && member.rounds <= 8, "{member:?}");
 }
 
-/// Returns the status after a finishing step that is orthogonal to the next one. They promise reductions of 1.1e-4 and
-/// 1e-4.
-fn status_where_steps_hardly_shrink(largest_cost: f64) -> Option<Status> {
+/// Returns the status after some finishing steps, of which the last is orthogonal to the next one. It promised a
+/// reduction of 1.1e-4, and the next one promises `reduction`.
+fn status_after_finishing_steps(reduction: f64, finishing_steps: u32, largest_cost: f64) -> Option<Status> {
     let sums = |gradient: [f64; 2]| Sums {
         chi2: 3000.0,
         penalty: 0.0,
@@ -120,20 +120,31 @@ fn status_where_steps_hardly_shrink(largest_cost: f64) -> Option<Status> {
         gradient: gradient.to_vec(),
         normal_matrix: vec![1.0, 0.0, 1.0],
     };
+    let slope = reduction.sqrt();
     let mut member = Member::new(0, 0, &[-0.0105, 0.0], 1e-6);
     (member.rounds, member.phase, member.promise) = (5, Phase::Finishing, Promise::Whole(1.1e-4));
-    member.sums = sums([0.0105, 0.01]);
-    (member.trial, member.trial_sums) = (vec![0.0; 2], sums([0.0, 0.01]));
+    member.finishing_steps = finishing_steps - 1;
+    member.sums = sums([0.0105, slope]);
+    (member.trial, member.trial_sums) = (vec![0.0; 2], sums([0.0, slope]));
     let bounds = Bounds { lower: &[-9.0; 2], upper: &[9.0; 2] };
     let settings = &LevenbergMarquardt::default();
     step(&mut member, &capped_rules(bounds, settings, 1e-6, largest_cost));
     member.status
 }
 
-/// Each step is 0.95 times as long as the one before, so all remaining steps together cover a fifth of an error.
+/// Where each step is 0.95 times as long as the one before, all remaining steps together cover a fifth of an error.
+/// Where steps grow, both cover more than a hundredth of an error.
 #[test]
 fn steps_go_on_while_the_remaining_distance_is_large() {
-    assert_eq!(status_where_steps_hardly_shrink(1e4), None);
-    // the unit of such a cost is not known to be the noise
-    assert_eq!(status_where_steps_hardly_shrink(f64::INFINITY), Some(Status::Ftol));
+    for reduction in [1e-4, 4e-4] {
+        for steps in [1, FAR_FINISHING_STEPS - 1] {
+            assert_eq!(status_after_finishing_steps(reduction, steps, 1e4), None);
+        }
+        assert_eq!(status_after_finishing_steps(reduction, FAR_FINISHING_STEPS, 1e4), Some(Status::Ftol));
+        // the unit of such a cost is not known to be the noise
+        assert_eq!(status_after_finishing_steps(reduction, 1, f64::INFINITY), Some(Status::Ftol));
+    }
+    // what remains is less than a hundredth of an error
+    let status = |steps| status_after_finishing_steps(1e-5, steps, 1e4);
+    assert_eq!((status(FINISHING_STEPS - 1), status(FINISHING_STEPS)), (None, Some(Status::Ftol)));
 }
