@@ -155,6 +155,29 @@ fn maxf(a: f32, b: f32) -> f32 {
     return select(max(a, b), nan_like(a), is_nan(a) || is_nan(b));
 }
 
+// sqrt(a^2 + b^2), without overflow where the result has none.
+fn hypotf(a: f32, b: f32) -> f32 {
+    let low = min(abs(a), abs(b));
+    let high = max(abs(a), abs(b));
+    let ratio = low / high;
+    let value = high * sqrt(1.0 + ratio * ratio);
+    let edge = high == 0.0 || !is_finite(high);
+    return select(select(value, high, edge), nan_like(a), is_nan(a) || is_nan(b));
+}
+
 fn less(a: f32, b: f32) -> f32 {
     return select(0.0, 1.0, a < b);
+}
+
+fn less_equal(a: f32, b: f32) -> f32 {
+    return select(0.0, 1.0, a <= b);
+}
+
+fn equal(a: f32, b: f32) -> f32 {
+    return select(0.0, 1.0, a == b);
+}
+
+// b where the condition is not 0, else 0, even if b is NaN.
+fn gate(condition: f32, b: f32) -> f32 {
+    return select(b, 0.0, condition == 0.0);
 }

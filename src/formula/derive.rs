@@ -186,7 +186,13 @@ pub fn pair_slope(graph: &mut Graph, pair: Pair, [a, b]: [NodeId; 2], [da, db]: 
             let change = graph.multiply(other, change);
             graph.add(da, change)
         }
-        // `Less` is flat between its steps, and second derivatives of powers are not needed
-        Pair::Less | Pair::PowLog => graph.number(0.0),
+        Pair::Hypot => {
+            let (left, right) = (graph.multiply(a, da), graph.multiply(b, db));
+            let (numerator, value) = (graph.add(left, right), graph.pair(Pair::Hypot, a, b));
+            graph.divide(numerator, value)
+        }
+        Pair::Gate => graph.pair(Pair::Gate, a, db),
+        // comparisons are flat between their steps, and second derivatives of powers are not needed
+        Pair::Less | Pair::LessEqual | Pair::Equal | Pair::PowLog => graph.number(0.0),
     }
 }

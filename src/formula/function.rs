@@ -3,6 +3,7 @@
 use std::f64::consts::{E, PI};
 
 use crate::math::Real;
+use crate::math::lanes::pick;
 
 /// A function of one argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,8 +45,16 @@ pub enum Pair {
     Atan2,
     Min,
     Max,
+    /// √(a² + b²).
+    Hypot,
     /// 1 where the first is less than the second, else 0.
     Less,
+    /// 1 where the first is less than the second or equal to it, else 0.
+    LessEqual,
+    /// 1 where both are equal, else 0.
+    Equal,
+    /// The second where the first is not 0, else 0, even if the second is NaN or infinite.
+    Gate,
 }
 
 /// Function that a name in front of a parenthesis stands for.
@@ -53,10 +62,30 @@ pub enum Pair {
 pub enum Callable {
     One(Function),
     Two(Pair),
+    /// A function of two or more arguments, applied to the first two, then to the result and the next.
+    Several(Pair),
+    /// `select(condition, a, b)`: a where the condition is not 0, else b.
+    Select,
+    /// `heaviside(x, h)`: 0 for x < 0, 1 for x > 0, and h for x = 0.
+    Heaviside,
+    /// `copysign(a, b)`: |a| with the sign of b.
+    CopySign,
+}
+
+impl Callable {
+    /// Returns the smallest and the largest number of arguments, and both in words.
+    pub fn arity(self) -> (usize, usize, &'static str) {
+        match self {
+            Callable::One(_) => (1, 1, "one argument"),
+            Callable::Two(_) | Callable::Heaviside | Callable::CopySign => (2, 2, "two arguments"),
+            Callable::Several(_) => (2, usize::MAX, "at least two arguments"),
+            Callable::Select => (3, 3, "three arguments"),
+        }
+    }
 }
 
 /// Names of functions. The name in WGSL follows the first name of a function.
-pub const FUNCTIONS: [(&str, Callable); 36] = [
+pub const FUNCTIONS: [(&str, Callable); 40] = [
     ("sin", Callable::One(Function::Sin)),
     ("cos", Callable::One(Function::Cos)),
     ("tan", Callable::One(Function::Tan)),
@@ -91,14 +120,18 @@ pub const FUNCTIONS: [(&str, Callable); 36] = [
     ("pow", Callable::Two(Pair::Pow)),
     ("atan2", Callable::Two(Pair::Atan2)),
     ("arctan2", Callable::Two(Pair::Atan2)),
-    ("min", Callable::Two(Pair::Min)),
-    ("max", Callable::Two(Pair::Max)),
+    ("hypot", Callable::Two(Pair::Hypot)),
+    ("min", Callable::Several(Pair::Min)),
+    ("max", Callable::Several(Pair::Max)),
+    ("select", Callable::Select),
+    ("heaviside", Callable::Heaviside),
+    ("copysign", Callable::CopySign),
 ];
 
 /// Constants that a formula may name.
 pub const CONSTANTS: [(&str, f64); 3] = [("pi", PI), ("π", PI), ("e", E)];
 
-/// Returns the function of one or two arguments that a name such as `sin` means in formulas; `None` for other names.
+/// Returns the function that a name such as `sin` means in formulas; `None` for other names.
 pub fn callable(name: &str) -> Option<Callable> {
     FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, callable)| *callable)
 }
@@ -181,7 +214,11 @@ impl Pair {
             Pair::Max if a.is_nan() || b.is_nan() => f64::NAN,
             Pair::Min => a.min(b),
             Pair::Max => a.max(b),
+            Pair::Hypot => a.hypot(b),
             Pair::Less => f64::from(u8::from(a < b)),
+            Pair::LessEqual => f64::from(u8::from(a <= b)),
+            Pair::Equal => f64::from(u8::from(a == b)),
+            Pair::Gate => pick(a == 0.0, 0.0, b),
         }
     }
 
@@ -193,7 +230,11 @@ impl Pair {
             Pair::Atan2 => "atan2f",
             Pair::Min => "minf",
             Pair::Max => "maxf",
+            Pair::Hypot => "hypotf",
             Pair::Less => "less",
+            Pair::LessEqual => "less_equal",
+            Pair::Equal => "equal",
+            Pair::Gate => "gate",
         }
     }
 }

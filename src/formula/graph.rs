@@ -241,9 +241,55 @@ impl Graph {
         self.fold(Node::Call(function, a))
     }
 
-    /// Returns the node of the two-argument function `pair` of a and b; it is added if it is new.
+    /// Returns the node of the two-argument function `pair` of a and b, simplified where possible; it is added if it is
+    /// new.
     pub fn pair(&mut self, pair: Pair, a: NodeId, b: NodeId) -> NodeId {
-        if pair == Pair::Pow { self.power(a, b) } else { self.fold(Node::CallPair(pair, a, b)) }
+        match pair {
+            Pair::Pow => self.power(a, b),
+            Pair::Gate if self.constant(b) == Some(0.0) => b,
+            Pair::Gate if self.constant(a).is_some_and(|a| a != 0.0) => b,
+            Pair::Gate if self.constant(a) == Some(0.0) => a,
+            _ => self.fold(Node::CallPair(pair, a, b)),
+        }
+    }
+
+    /// Returns the node of 1 where a is 0, else 0: the negation of a condition.
+    pub fn is_zero(&mut self, a: NodeId) -> NodeId {
+        let zero = self.number(0.0);
+        self.pair(Pair::Equal, a, zero)
+    }
+
+    /// Returns the node of 1 where a is not 0, else 0; that of a itself if it is a comparison.
+    pub fn truth(&mut self, a: NodeId) -> NodeId {
+        if let Node::CallPair(Pair::Less | Pair::LessEqual | Pair::Equal, ..) = self.node(a) {
+            return a;
+        }
+        let is_zero = self.is_zero(a);
+        self.is_zero(is_zero)
+    }
+
+    /// Returns the node of a where `condition` is not 0, else of b.
+    pub fn select(&mut self, condition: NodeId, a: NodeId, b: NodeId) -> NodeId {
+        let (first, otherwise) = (self.pair(Pair::Gate, condition, a), self.is_zero(condition));
+        let second = self.pair(Pair::Gate, otherwise, b);
+        self.add(first, second)
+    }
+
+    /// Returns the node of 0 where x < 0, 1 where x > 0, `at_zero` where x is 0, and NaN where it is NaN.
+    pub fn heaviside(&mut self, x: NodeId, at_zero: NodeId) -> NodeId {
+        let (half, sign, is_zero) = (self.number(0.5), self.call(Function::Sign, x), self.is_zero(x));
+        let (half_sign, beyond) = (self.multiply(half, sign), self.subtract(at_zero, half));
+        let (step, jump) = (self.add(half, half_sign), self.pair(Pair::Gate, is_zero, beyond));
+        self.add(step, jump)
+    }
+
+    /// Returns the node of |a| with the sign of b, which is positive where b is 0.
+    pub fn copy_sign(&mut self, a: NodeId, b: NodeId) -> NodeId {
+        let (zero, one, two) = (self.number(0.0), self.number(1.0), self.number(2.0));
+        let (size, is_negative) = (self.call(Function::Abs, a), self.pair(Pair::Less, b, zero));
+        let twice = self.multiply(two, is_negative);
+        let sign = self.subtract(one, twice);
+        self.multiply(size, sign)
     }
 
     /// Returns the node of an operation, or that of its value if all operands are numbers and the value is finite.

@@ -48,10 +48,21 @@ use token::Complaint;
 ///
 /// A formula has numbers, names, `+ - * /`, powers (`^` or `**`, from the right; −x² is −(x²)) and parentheses, and the
 /// functions `sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp expm1 ln log log1p log10 log2 sqrt
-/// cbrt abs sign erf erfc pow min max`; `log` is the natural one, `min` and `max` take two or more arguments, and
-/// `arcsin …` are known, too. `pi` (or π) and `e` are constants. Every other name that is no predictor and no named
-/// term is a parameter ([`warnings`](Self::warnings) lists those that are likely mistakes). Derivatives of `abs`,
-/// `min`, `max` are those of one side where there are two; that of `sign` is zero.
+/// cbrt abs sign erf erfc pow hypot copysign min max heaviside select`; `log` is the natural one, `min` and `max` take
+/// two or more arguments, and `arcsin …` are known, too. `pi` (or π) and `e` are constants. Every other name that is no
+/// predictor and no named term is a parameter ([`warnings`](Self::warnings) lists those that are likely mistakes).
+/// Derivatives of `abs`, `min`, `max` are those of one side where there are two; that of `sign` is zero.
+///
+/// Comparisons (`< <= > >= == !=`) are 1 or 0, and `and` and `or` join them. `select(condition, a, b)` is a where the
+/// condition is not 0, else b, and the one that is not selected may be infinite or NaN. `heaviside(x, h)` is h at x = 0.
+/// No derivative tells where a condition changes: a parameter that occurs in conditions alone is not determined.
+///
+/// ```
+/// # use popfit::Formula;
+/// let broken = Formula::parse("select(x < knee, a*x, a*knee*(x/knee)^slope)")?;
+/// assert_eq!(broken.value(&[8.0], &[2.0, 3.0, 2.0])?, 48.0);
+/// # Ok::<(), popfit::Error>(())
+/// ```
 ///
 /// Named terms come first, each with a semicolon behind it. A term is computed once, however often it occurs:
 ///

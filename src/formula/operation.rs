@@ -100,7 +100,11 @@ impl Elementary for f32 {
             Pair::Atan2 => zip(a, b, out, functions::atan2),
             Pair::Min => zip(a, b, out, |x, y| if nan(x, y) { f32::NAN } else { x.min(y) }),
             Pair::Max => zip(a, b, out, |x, y| if nan(x, y) { f32::NAN } else { x.max(y) }),
+            Pair::Hypot => zip(a, b, out, functions::hypot),
             Pair::Less => zip(a, b, out, |x, y| if x < y { 1.0 } else { 0.0 }),
+            Pair::LessEqual => zip(a, b, out, |x, y| if x <= y { 1.0 } else { 0.0 }),
+            Pair::Equal => zip(a, b, out, |x, y| if x == y { 1.0 } else { 0.0 }),
+            Pair::Gate => zip(a, b, out, |x, y| if x == 0.0 { 0.0 } else { y }),
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Parser that turns tokens into a graph, by precedence (Pratt 1973): + −, then * /, then a sign, then ^ from the
-//! right. Before the formula there may be named terms, `name = expression;` each, which are nodes of the same graph.
+//! Parser that turns tokens into a graph, by precedence (Pratt 1973): `or`, then `and`, then comparisons, then + −, then
+//! * /, then a sign, then ^ from the right. Before the formula there may be named terms, `name = expression;` each, which
+//! are nodes of the same graph.
 
 #![deny(clippy::indexing_slicing)] // a text must not cause a panic
 
@@ -14,8 +15,10 @@ const DEEPEST: usize = 100;
 const LONGEST: usize = 10_000;
 /// Maximum number of parameters: twice as many as a step solves for, as ties take some away.
 const MOST_PARAMETERS: usize = 64;
+/// Binding power of a comparison.
+const COMPARISON: u8 = 5;
 /// Binding power of a sign: −x^2 is −(x^2), −x*y is (−x)*y.
-const SIGN: u8 = 5;
+const SIGN: u8 = 11;
 
 /// A parsed formula.
 pub struct Parsed {
@@ -84,13 +87,20 @@ struct Parser<'a> {
     terms: Vec<Term>,
 }
 
+/// Names of the operators that join conditions.
+const AND: &str = "and";
+const OR: &str = "or";
+
 /// Returns how tightly an operator binds to its left and to its right, the higher the tighter; `None` if it is no
 /// binary operator.
-fn binding(symbol: char) -> Option<(u8, u8)> {
-    match symbol {
-        '+' | '-' => Some((1, 2)),
-        '*' | '/' => Some((3, 4)),
-        '^' => Some((7, 6)),
+fn binding(token: &Token) -> Option<(u8, u8)> {
+    match token {
+        Token::Name(name) if name == OR => Some((1, 2)),
+        Token::Name(name) if name == AND => Some((3, 4)),
+        Token::Symbol('<' | '>' | '≤' | '≥' | '≡' | '≠') => Some((COMPARISON, COMPARISON + 1)),
+        Token::Symbol('+' | '-') => Some((7, 8)),
+        Token::Symbol('*' | '/') => Some((9, 10)),
+        Token::Symbol('^') => Some((13, 12)),
         _ => None,
     }
 }
@@ -139,7 +149,8 @@ impl Parser<'_> {
         }
         let has = |names: &[String]| names.contains(&name);
         let is_constant = CONSTANTS.iter().any(|(known, _)| *known == name);
-        if has(self.predictors) || is_constant || callable(&name).is_some() || is_refused(&name) {
+        let is_operator = name == AND || name == OR;
+        if has(self.predictors) || is_constant || is_operator || callable(&name).is_some() || is_refused(&name) {
             return complain(at, format!("`{name}` means something else in formulas: give the term another name"));
         }
         if self.terms.iter().any(|term| term.name == name) {
@@ -157,7 +168,7 @@ impl Parser<'_> {
         match token {
             Token::Symbol(')') => "this parenthesis closes none".into(),
             Token::Symbol(symbol @ ('=' | ';')) => {
-                format!("`{symbol}` has no meaning here: terms are defined as in `t = x - m; a*t^2`")
+                format!("`{symbol}` has no meaning here: terms are defined as in `t = x - m; a*t^2`, and `==` compares")
             }
             other => format!("an operator is missing before {}", other.describe()),
         }
@@ -171,21 +182,47 @@ impl Parser<'_> {
         }
         self.depth += 1;
         let mut left = self.operand()?;
-        while let Token::Symbol(symbol) = *self.peek() {
-            let Some((_, after)) = binding(symbol).filter(|(before, _)| *before >= least) else { break };
-            let (at, _) = self.take();
+        let mut is_comparison = false;
+        while let Some((before, after)) = binding(self.peek()).filter(|(before, _)| *before >= least) {
+            let (at, operator) = self.take();
+            if is_comparison && before == COMPARISON {
+                return complain(at, "comparisons are joined by `and`, as in `a < x and x < b`");
+            }
+            is_comparison = before == COMPARISON;
             let right = self.expression(after)?;
-            let node = match symbol {
-                '+' => self.graph.add(left, right),
-                '-' => self.graph.subtract(left, right),
-                '*' => self.graph.multiply(left, right),
-                '/' => self.graph.divide(left, right),
-                _ => self.graph.power(left, right),
-            };
+            let node = self.combine(&operator, left, right);
             left = self.finite(node, at)?;
         }
         self.depth -= 1;
         Ok(left)
+    }
+
+    /// Returns the node of a binary operator and its operands.
+    fn combine(&mut self, operator: &Token, left: NodeId, right: NodeId) -> NodeId {
+        match operator {
+            Token::Symbol('+') => self.graph.add(left, right),
+            Token::Symbol('-') => self.graph.subtract(left, right),
+            Token::Symbol('*') => self.graph.multiply(left, right),
+            Token::Symbol('/') => self.graph.divide(left, right),
+            Token::Symbol('<') => self.graph.pair(Pair::Less, left, right),
+            Token::Symbol('>') => self.graph.pair(Pair::Less, right, left),
+            Token::Symbol('≤') => self.graph.pair(Pair::LessEqual, left, right),
+            Token::Symbol('≥') => self.graph.pair(Pair::LessEqual, right, left),
+            Token::Symbol('≡') => self.graph.pair(Pair::Equal, left, right),
+            Token::Symbol('≠') => {
+                let equal = self.graph.pair(Pair::Equal, left, right);
+                self.graph.is_zero(equal)
+            }
+            Token::Name(_) => {
+                let (left, right) = (self.graph.truth(left), self.graph.truth(right));
+                if *operator == Token::Name(AND.into()) {
+                    self.graph.multiply(left, right)
+                } else {
+                    self.graph.pair(Pair::Max, left, right)
+                }
+            }
+            _ => self.graph.power(left, right),
+        }
     }
 
     /// Returns the node `id`, or a complaint at character `at` if it is a non-finite constant or divides by zero.
@@ -206,6 +243,9 @@ impl Parser<'_> {
         let (at, token) = self.take();
         match token {
             Token::Number(value) => Ok(self.graph.number(value)),
+            Token::Name(name) if name == AND || name == OR => {
+                complain(at, format!("a condition is missing before `{name}`"))
+            }
             Token::Name(name) if *self.peek() == Token::Symbol('(') => self.call(at, &name),
             Token::Name(name) => self.name(at, &name),
             Token::Symbol('-') => {
@@ -272,38 +312,41 @@ impl Parser<'_> {
                 None => complain(at, self.no_function(name)),
             };
         };
+        let arguments = self.arguments(name, callable)?;
+        let node = match (callable, arguments.as_slice()) {
+            (Callable::One(function), &[a]) => self.graph.call(function, a),
+            (Callable::Two(pair), &[a, b]) => self.graph.pair(pair, a, b),
+            (Callable::Several(pair), &[first, ref rest @ ..]) => {
+                rest.iter().fold(first, |all, next| self.graph.pair(pair, all, *next))
+            }
+            (Callable::Select, &[condition, a, b]) => self.graph.select(condition, a, b),
+            (Callable::Heaviside, &[x, at_zero]) => self.graph.heaviside(x, at_zero),
+            (Callable::CopySign, &[a, b]) => self.graph.copy_sign(a, b),
+            _ => return complain(at, format!("`{name}` takes {}", callable.arity().2)),
+        };
+        self.finite(node, at)
+    }
+
+    /// Parses the arguments of the function `name`, from its parenthesis on, and returns their nodes: as many as it
+    /// takes.
+    fn arguments(&mut self, name: &str, callable: Callable) -> Result<Vec<NodeId>, Complaint> {
+        let (least, most, number) = callable.arity();
         let (open, _) = self.take();
-        let first = self.expression(0)?;
-        match callable {
-            Callable::One(function) => {
-                if let (place, Token::Symbol(',')) = self.here() {
-                    return complain(*place, format!("`{name}` takes one argument"));
-                }
-                self.close(open)?;
-                let node = self.graph.call(function, first);
-                self.finite(node, at)
+        let mut arguments = vec![self.expression(0)?];
+        while let (comma, Token::Symbol(',')) = *self.here() {
+            if arguments.len() == most {
+                return complain(comma, format!("a comma, but `{name}` takes {number}"));
             }
-            Callable::Two(pair) => {
-                if *self.peek() == Token::Symbol(')') {
-                    let number = if matches!(pair, Pair::Min | Pair::Max) { "at least two" } else { "two" };
-                    return complain(self.here().0, format!("`{name}` takes {number} arguments"));
-                }
-                if *self.peek() != Token::Symbol(',') {
-                    return self.close(open).map(|()| first);
-                }
-                self.take();
-                let second = self.expression(0)?;
-                let mut node = self.graph.pair(pair, first, second);
-                // the minimum or maximum of several, two by two
-                while matches!(pair, Pair::Min | Pair::Max) && *self.peek() == Token::Symbol(',') {
-                    self.take();
-                    let next = self.expression(0)?;
-                    node = self.graph.pair(pair, node, next);
-                }
-                self.close(open)?;
-                self.finite(node, at)
-            }
+            self.take();
+            arguments.push(self.expression(0)?);
         }
+        if let (place, Token::Symbol(')')) = *self.here()
+            && arguments.len() < least
+        {
+            return complain(place, format!("`{name}` takes {number}"));
+        }
+        self.close(open)?;
+        Ok(arguments)
     }
 
     /// Returns the position of an `=` directly behind a closing parenthesis, as in `f(x) = …`.

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::derive::{function_slope, pair_slope};
-use super::function::Function;
+use super::function::{Function, Pair};
 use super::graph::{Graph, Node, NodeId};
 
 /// Roundings of a function's value: a few units in the last place.
@@ -93,6 +93,11 @@ impl Errors<'_> {
                 let slope = function_slope(self.graph, function, a, own);
                 self.through(a, slope, own, FUNCTION)
             }
+            Node::CallPair(Pair::Gate, a, b) => {
+                // the bound of what is not selected may be NaN
+                let bound = self.absolute(b);
+                Bound::Absolute(self.graph.pair(Pair::Gate, a, bound))
+            }
             Node::CallPair(pair, a, b) => {
                 let (zero, one) = (self.graph.number(0.0), self.graph.number(1.0));
                 let by_a = pair_slope(self.graph, pair, [a, b], [one, zero]);
@@ -130,6 +135,8 @@ impl Errors<'_> {
                 Node::Number(bits) => f64::from_bits(bits) >= 0.0,
                 Node::Power(a, n) => n % 2 == 0 || of(a),
                 Node::Call(Function::Exp | Function::Abs | Function::Sqrt | Function::Cosh, _) => true,
+                Node::CallPair(Pair::Hypot | Pair::Less | Pair::LessEqual | Pair::Equal, ..) => true,
+                Node::CallPair(Pair::Gate, _, a) => of(a),
                 Node::Add(a, b) | Node::Multiply(a, b) | Node::Divide(a, b) => of(a) && of(b),
                 _ => false,
             };

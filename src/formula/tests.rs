@@ -4,7 +4,7 @@ use crate::solver::small::{LaneBlock, LaneGrid};
 use super::*;
 
 /// Formulas, a point of each predictor and parameters inside their domain.
-const TABLE: [(&str, &[f64]); 25] = [
+const TABLE: [(&str, &[f64]); 29] = [
     ("a*exp(-(x-m)^2/(2*s^2)) + c", &[2.0, 1.0, 0.5, 0.1]),
     ("b1*(b2 + x)**(-1/b3)", &[-2500.0, 40.0, 0.9]),
     ("b1/(1 + exp(b2 - b3*x))**(1/b4)", &[700.0, 5.0, 0.7, 1.3]),
@@ -30,6 +30,10 @@ const TABLE: [(&str, &[f64]); 25] = [
     ("1/(a*x) - -(x/-a) + (-x)*(-a)", &[0.4]),
     ("sign(x - a)*b", &[0.4, 3.0]),
     ("t = (x - m)/s; u = t*t; a*exp(-u/2)*(1 + b*u*t) + c", &[1.2, 0.6, 2.0, 0.3, 0.1]),
+    ("hypot(a*x, b) + copysign(a, x - b)*hypot(x, -a)", &[1.3, 0.455]),
+    ("select(x < c, a*x, a*c*(x/c)^b)", &[2.0, 0.7, 0.7555]),
+    ("(0.5 <= x and x < 0.9 or x == 1.2)*a + (x != 0.7)*b*x + heaviside(x - c, d)", &[2.0, 0.4, 0.7555, 0.3]),
+    ("a*select(x > 0.7, sqrt(x - 0.7*b), 0)", &[2.0, 0.95]),
 ];
 
 /// Central differences meet the derivatives: their own error is about 1e-9 of the value and of the slope.
@@ -103,9 +107,29 @@ fn values_are_those_of_the_same_expression_in_rust() {
         ("a*acosh(1 + 2^-40)", 1.348_699_152_348_507e-6),
         ("a*atanh(1e-10)", 1e-10),
         ("a*erfc(5)", 1.537_459_794_428_035e-12),
+        ("hypot(a*3e200, 4e200)", 5e200),
     ] {
         assert!((value(text, &[1.0]) / exact - 1.0).abs() < 1e-15, "{text}");
     }
+    // x is 1.5
+    for (text, exact) in [
+        ("a*(1 + (x < 2)*10 + (x > 2)*100)", 22.0),
+        ("a*((x <= 1.5) + 10*(x >= 1.5) + 100*(x == 1.5) + 1000*(x != 1.5))", 222.0),
+        ("a*(1 < x and x < 2 or x/0.0001 < 0)", 2.0),
+        ("a*(x and a and 0 < 1) + (0*a or 0)", 2.0),
+        ("a < x + 1 and 2*a > x", 1.0),
+        ("-a < x", 1.0),
+        ("a*select(x > 1, 3, 1/(x - 1.5))", 6.0),
+        ("select(x < 1, log(-a), a)", 2.0),
+        ("select(a, x, 0)", 1.5),
+        ("a*heaviside(x - 1.5, 0.25) + heaviside(x, a) + heaviside(-x, a)", 1.5),
+        ("copysign(a, -x) + 10*copysign(-a, x)", 18.0),
+        ("hypot(a*1.5, 4)", 5.0),
+        ("hypot(0, x - 1.5) + a", 2.0),
+    ] {
+        assert_eq!(value(text, &[2.0]), exact, "{text}");
+    }
+    assert!(value("heaviside(log(a), 1)", &[-1.0]).is_nan() && value("hypot(log(a), 1)", &[-1.0]).is_nan());
     let power = Formula::parse("x^k").unwrap();
     assert_eq!(power.linearise(&[0.0], &[2.0]).unwrap(), [0.0, 0.0]);
     let plane = Formula::parse_with("a*x + b*y", &["x", "y"]).unwrap();
@@ -168,6 +192,20 @@ fn mistakes_are_shown_where_they_are() {
         ("a*atan2(x)", 10, "takes two arguments"),
         ("a*atan2(x, a, 1)", 13, "comma"),
         ("a*(x, 2)", 5, "comma"),
+        ("a*select(x < 1, 2)", 18, "takes three arguments"),
+        ("a*select(x < 1, 2, 3, 4)", 21, "takes three arguments"),
+        ("a*max(x)", 8, "at least two"),
+        ("0 < x < a", 7, "joined by `and`"),
+        ("a*(x == 1 != 0)", 11, "joined by `and`"),
+        ("and < x*a", 1, "missing before `and`"),
+        ("a*x and", 8, "before the end"),
+        ("a*x and or x", 9, "missing before `or`"),
+        ("or = 2; a*or", 1, "`or` means something else"),
+        ("a*(x < 1 && x > 0)", 10, "write and instead of `&`"),
+        ("a*(x = 1)", 6, "`==` compares"),
+        ("a*(x ! 1)", 6, "`!` has no meaning"),
+        ("a*x >= ", 8, "before the end"),
+        ("a*x >=== 2", 7, "before `==`"),
         ("a* /x", 4, "is missing before `/`"),
         ("a*x +", 6, "before the end"),
         ("a*sin()", 7, "before `)`"),
@@ -223,13 +261,14 @@ fn mistakes_are_shown_where_they_are() {
 /// Values in f32 lie within their bounds of those in f64, and the bounds are not idle.
 #[test]
 fn rounding_stays_within_its_bounds() {
-    let cases: [(&str, &[f32]); 6] = [
+    let cases: [(&str, &[f32]); 7] = [
         ("a*exp(-(x-m)^2/(2*s^2)) + c", &[1.0, 2.1, 0.7, 10000.0]),
         ("a*sin(w*x + p)", &[2.0, 13.7, 0.3]),
         ("a/(1 + exp(-(x-m)/s))", &[4.0, 1.3, 0.8]),
         ("a*x^k + c", &[2.0, 1.7, 3.0]),
         ("a*tanh(k*x) + ln(b + x)", &[4.0, 0.7, 3.0]),
         ("(x - a)/(x + b) - c*x", &[1.1, 0.7, 0.3]),
+        ("select(x > 1.07, a*sqrt(x - 1.07), b*hypot(x, c))", &[1.1, 0.7, 0.3]),
     ];
     for (text, parameters) in cases {
         let formula = Formula::parse(text).unwrap();

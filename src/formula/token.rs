@@ -2,12 +2,16 @@
 
 #![deny(clippy::indexing_slicing)] // a text must not cause a panic
 
+/// Comparisons that are written with two characters, and the symbol of their token.
+const COMPARISONS: [([char; 2], char); 4] =
+    [(['<', '='], '≤'), (['>', '='], '≥'), (['!', '='], '≠'), (['=', '='], '≡')];
+
 /// A piece of a formula.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Token {
     Number(f64),
     Name(String),
-    /// One of + - * / ^ ( ) = ; and the comma; ** reads as ^.
+    /// One of + - * / ^ ( ) = ; < > ≤ ≥ ≠ ≡ and the comma. In the text ^ may be **, ≤ may be <=, and ≡ is ==.
     Symbol(char),
     End,
 }
@@ -18,7 +22,10 @@ impl Token {
         match self {
             Token::Number(x) => format!("the number {x}"),
             Token::Name(name) => format!("`{name}`"),
-            Token::Symbol(symbol) => format!("`{symbol}`"),
+            Token::Symbol(symbol) => {
+                let written = COMPARISONS.iter().find(|(_, one)| one == symbol);
+                format!("`{}`", written.map_or(symbol.to_string(), |([first, second], _)| format!("{first}{second}")))
+            }
             Token::End => "the end of the formula".into(),
         }
     }
@@ -52,9 +59,11 @@ pub fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
             let name: String = rest.iter().take_while(|c| is_of_name(**c)).collect();
             let length = name.chars().count();
             (Token::Name(name), length)
-        } else if letter == '*' && letters.get(at + 1) == Some(&'*') {
+        } else if rest.starts_with(&['*', '*']) {
             (Token::Symbol('^'), 2)
-        } else if "+-*/^(),=;".contains(letter) {
+        } else if let Some((_, symbol)) = COMPARISONS.iter().find(|(pair, _)| rest.starts_with(pair)) {
+            (Token::Symbol(*symbol), 2)
+        } else if "+-*/^(),=;<>≤≥≠".contains(letter) {
             (Token::Symbol(letter), 1)
         } else {
             return complain(at, meaningless(rest));
@@ -87,6 +96,8 @@ fn meaningless(letters: &[char]) -> String {
         Some('÷' | '∕') => "/".into(),
         Some('−' | '–') => "-".into(),
         Some('√') => "sqrt(…)".into(),
+        Some('&') => "and".into(),
+        Some('|') => "or".into(),
         other => return format!("`{}` has no meaning in a formula", other.copied().unwrap_or(' ')),
     };
     format!("write {instead} instead of `{}`", letters.iter().take(power.len().max(1)).collect::<String>())

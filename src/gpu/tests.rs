@@ -95,7 +95,7 @@ fn functions_of_formulas_are_accurate() {
     let Some(context) = context() else { return };
     type Case = (&'static str, fn(f64) -> f64, (f32, f32), f64, f64);
     // sine and cosine: absolute near their zeros, where the argument's own rounding counts
-    let cases: [Case; 34] = [
+    let cases: [Case; 36] = [
         ("sinf(x)", f64::sin, (-1.6, 1.6), 1e-9, 2.5e-7),
         ("sinf(x)", f64::sin, (-300.0, 300.0), 1.0, 2e-7),
         ("cosf(x)", f64::cos, (-300.0, 300.0), 1.0, 2e-7),
@@ -126,6 +126,8 @@ fn functions_of_formulas_are_accurate() {
         ("cbrtf(x)", f64::cbrt, (-20.0, 20.0), 1e-6, 3e-7),
         ("log10f(x)", f64::log10, (1e-3, 30.0), 1e-3, 3e-7),
         ("log2f(x)", f64::log2, (1e-3, 30.0), 1e-3, 3e-7),
+        ("hypotf(x, 0.5)", |x| x.hypot(0.5), (-9.0, 9.0), 0.0, 3e-7),
+        ("hypotf(2e25, x)", |x| x.hypot(2e25), (-8e25, 8e25), 0.0, 3e-7),
         ("powf(x, 2.5)", |x| x.powf(2.5), (1e-3, 10.0), 0.0, 2e-6),
         ("powf(x, -3.0)", |x| x.powi(-3), (-2.0, -0.5), 0.0, 1e-6),
         ("powf(2.5, x)", |x| 2.5f64.powf(x), (-5.0, 5.0), 0.0, 1e-6),

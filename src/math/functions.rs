@@ -188,6 +188,16 @@ pub fn cbrt(x: f32) -> f32 {
     if x == 0.0 || !x.is_finite() { x } else { value.copysign(x) }
 }
 
+/// Returns √(a² + b²) without overflow where the result has none; NaN if either is NaN.
+#[inline(always)]
+pub fn hypot(a: f32, b: f32) -> f32 {
+    let (low, high) = (a.abs().min(b.abs()), a.abs().max(b.abs()));
+    let ratio = low / high;
+    let value = high * (1.0 + ratio * ratio).sqrt();
+    let is_edge = high == 0.0 || high == f32::INFINITY;
+    if a.is_nan() || b.is_nan() { f32::NAN } else { if is_edge { high } else { value } }
+}
+
 /// Returns ±1 with the sign of x; 0 and NaN are returned as they are.
 #[inline(always)]
 pub fn sign(x: f32) -> f32 {

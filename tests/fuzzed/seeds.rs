@@ -278,13 +278,14 @@ const MODELS: [&str; 3] = [
     "[continuum]\nkind = \"chebyshev\"\nterms = 3\nmarginalise = true\n[spectra]\nmask = [[4300.0, 4450.0]]\nerror_floor = 0.1\nnonfinite = \"mask\"\n[solver]\nkind = \"lm\"\nstarts = 2\n[[arm]]\nname = \"b\"\nemulator = \"net.safetensors\"\n[velocity]\nfixed = 0.0\n[labels.a]\ntied = \"0.4 - 0.1*feh\"\n",
 ];
 
-const FORMULAS: [&str; 7] = [
+const FORMULAS: [&str; 8] = [
     "a*exp(-(x-m)^2/(2*s^2)) + c",
     "b1*(1-exp(-b2*x))\nb2 = b1/4",
     "(b1+b2*x+b3*x**2+b4*x**3) / (1+b5*x+b6*x^2+b7*x^3)",
     "b1 + b2*cos(2*pi*x/12) + b3*sin(2*pi*x/b4) - atan2(x, b4)",
     "max(a, min(x, erf(b)))^-0.5 + abs(sign(c)*x) - cbrt(log1p(a)) * sqrt(.5e-3)",
     "t = (x-m)/s; u = t*t; a*exp(-u/2) + b*t*u\nm = v = a*s; v + v^2",
+    "select(x <= m and x != 0 or s == 2, a*hypot(x, s), heaviside(x, 0.5))*copysign(a, x) < b\nm = s > 1",
     "asinh(a)*acosh(x+2)/atanh(b) + expm1(x)*log10(c)^d\nd = 2*a\nc = d",
 ];
 

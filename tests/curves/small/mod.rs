@@ -162,7 +162,7 @@ fn other_formulas() {
         (0..n).map(|j| first + (last - first) * j as f64 / (n - 1) as f64).collect()
     };
     // the offset of the first is 4 digits larger than its noise, its points lie at 5000: f32 alone would not do
-    let cases: [(&str, Vec<f64>, &[f64], f64); 10] = [
+    let cases: [(&str, Vec<f64>, &[f64], f64); 11] = [
         ("a*exp(-(x-5000-m)^2/(2*s^2)) + c", line(4990.0, 5010.0, 40), &[5.0, 1.0, 3.0, 1000.0], 0.1),
         ("a*sin(w*x + p) + c", line(0.0, 6.0, 30), &[2.0, 1.5, 0.4, 1.0], 0.05),
         ("a*x^k + c", line(0.5, 4.0, 16), &[2.0, 1.7, 3.0], 0.05),
@@ -172,6 +172,7 @@ fn other_formulas() {
         ("a/(1 + exp(-(x-m)/s))", line(-3.0, 5.0, 20), &[4.0, 1.0, 0.8], 0.03),
         ("a*atan((x-m)/s) + c*cbrt(x)", line(0.0, 5.0, 24), &[4.0, 2.0, 0.8, 1.0], 0.03),
         ("a*tanh(k*x) + ln(b + x)", line(0.1, 5.0, 24), &[4.0, 0.7, 3.0], 0.01),
+        ("select(x < 2, a*hypot(x, s), b + heaviside(x - 3, 0.5)*c)", line(0.1, 5.0, 40), &[2.0, 1.0, 3.0, 4.0], 0.02),
         ("a + b*x", line(-2.0, 5.0, 8), &[1.0, 2.0], 0.1),
     ];
     for device in devices() {
