@@ -22,8 +22,8 @@ impl CurveModel {
     /// be `x: f32`). Without `derivative` differences are taken, which in f32 leaves about three digits of a
     /// derivative. The source may have other functions, constants and `var<private>`, and call popfit's functions where
     /// WGSL's own are inaccurate (`log` is wrong by 1e-4 near 1 on some drivers): `expf logf powf sinf cosf tanf asinf
-    /// acosf atanf atan2f sinhf coshf tanhf asinhf acoshf atanhf expm1f log1pf log10f log2f cbrtf erff erfcf hypotf minf
-    /// maxf is_finite nan_like`. Where the model is not defined it returns `nan_like(0.0)`.
+    /// acosf atanf atan2f sinhf coshf tanhf asinhf acoshf atanhf expm1f log1pf log10f log2f cbrtf erff erfcf gammaf
+    /// lgammaf hypotf minf maxf is_finite nan_like`. Where the model is not defined it returns `nan_like(0.0)`.
     ///
     /// Loops without a bound are allowed. A GPU that takes seconds for them is lost. Software adapters end all loops of
     /// a point after 65,535 turns and report no error, so that their results are wrong. A twin in Rust

@@ -83,7 +83,13 @@ pub fn function_slope(graph: &mut Graph, function: Function, a: NodeId, value: N
         Function::Cosh => graph.call(Function::Sinh, a),
         Function::Exp => value,
         Function::Abs => graph.call(Function::Sign, a),
-        Function::Sign => graph.number(0.0),
+        // second derivatives of the gamma function are not needed
+        Function::Sign | Function::Digamma => graph.number(0.0),
+        Function::Gamma => {
+            let share = graph.call(Function::Digamma, a);
+            graph.multiply(value, share)
+        }
+        Function::LogGamma => graph.call(Function::Digamma, a),
         Function::Tan | Function::Tanh => {
             let square = graph.multiply(value, value);
             if function == Function::Tan { graph.add(one, square) } else { graph.subtract(one, square) }

@@ -3,6 +3,7 @@
 use std::f64::consts::{E, PI};
 
 use crate::math::Real;
+use crate::math::gamma::digamma;
 use crate::math::lanes::pick;
 
 /// A function of one argument.
@@ -32,6 +33,11 @@ pub enum Function {
     Asinh,
     Acosh,
     Atanh,
+    Gamma,
+    /// ln |Γ(x)|.
+    LogGamma,
+    /// The derivative of ln Γ(x), for derivatives of the two.
+    Digamma,
 }
 
 /// A function of two arguments.
@@ -85,7 +91,7 @@ impl Callable {
 }
 
 /// Names of functions. The name in WGSL follows the first name of a function.
-pub const FUNCTIONS: [(&str, Callable); 40] = [
+pub const FUNCTIONS: [(&str, Callable); 43] = [
     ("sin", Callable::One(Function::Sin)),
     ("cos", Callable::One(Function::Cos)),
     ("tan", Callable::One(Function::Tan)),
@@ -117,6 +123,9 @@ pub const FUNCTIONS: [(&str, Callable); 40] = [
     ("arccosh", Callable::One(Function::Acosh)),
     ("atanh", Callable::One(Function::Atanh)),
     ("arctanh", Callable::One(Function::Atanh)),
+    ("gamma", Callable::One(Function::Gamma)),
+    ("lgamma", Callable::One(Function::LogGamma)),
+    ("gammaln", Callable::One(Function::LogGamma)),
     ("pow", Callable::Two(Pair::Pow)),
     ("atan2", Callable::Two(Pair::Atan2)),
     ("arctan2", Callable::Two(Pair::Atan2)),
@@ -130,6 +139,14 @@ pub const FUNCTIONS: [(&str, Callable); 40] = [
 
 /// Constants that a formula may name.
 pub const CONSTANTS: [(&str, f64); 3] = [("pi", PI), ("π", PI), ("e", E)];
+
+/// Functions whose names are parameters, too, where no parenthesis follows.
+const ALSO_PARAMETERS: [&str; 1] = ["gamma"];
+
+/// Returns whether a name can only be a function's.
+pub fn is_function(name: &str) -> bool {
+    callable(name).is_some() && !ALSO_PARAMETERS.contains(&name)
+}
 
 /// Returns the function that a name such as `sin` means in formulas; `None` for other names.
 pub fn callable(name: &str) -> Option<Callable> {
@@ -166,6 +183,9 @@ impl Function {
             // the function of the standard library loses digits near 1
             Function::Acosh => libm::acosh(x),
             Function::Atanh => x.atanh(),
+            Function::Gamma => libm::tgamma(x),
+            Function::LogGamma => libm::lgamma(x),
+            Function::Digamma => digamma(x),
         }
     }
 
@@ -196,6 +216,9 @@ impl Function {
             Function::Asinh => "asinhf",
             Function::Acosh => "acoshf",
             Function::Atanh => "atanhf",
+            Function::Gamma => "gammaf",
+            Function::LogGamma => "lgammaf",
+            Function::Digamma => "digammaf",
         }
     }
 }

@@ -46,16 +46,17 @@ use token::Complaint;
 
 /// A model y = f(x; p), its parameters named by its text.
 ///
-/// A formula has numbers, names, `+ - * /`, powers (`^` or `**`, from the right; −x² is −(x²)) and parentheses, and the
-/// functions `sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp expm1 ln log log1p log10 log2 sqrt
-/// cbrt abs sign erf erfc pow hypot copysign min max heaviside select`; `log` is the natural one, `min` and `max` take
-/// two or more arguments, and `arcsin …` are known, too. `pi` (or π) and `e` are constants. Every other name that is no
-/// predictor and no named term is a parameter ([`warnings`](Self::warnings) lists those that are likely mistakes).
-/// Derivatives of `abs`, `min`, `max` are those of one side where there are two; that of `sign` is zero.
+/// A formula has numbers, names, `+ - * /`, powers (`^` or `**`, from the right; −x² is −(x²)) and parentheses, and
+/// the functions `sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp expm1 ln log log1p log10 log2
+/// sqrt cbrt abs sign erf erfc pow hypot copysign gamma lgamma min max heaviside select`; `log` is the natural one,
+/// `min` and `max` take two or more arguments, and `arcsin …` are known, too. `pi` (or π) and `e` are constants. Every
+/// other name that is no predictor and no named term is a parameter ([`warnings`](Self::warnings) lists those that are
+/// likely mistakes). Derivatives of `abs`, `min`, `max` are those of one side where there are two; that of `sign` is
+/// zero.
 ///
 /// Comparisons (`< <= > >= == !=`) are 1 or 0, and `and` and `or` join them. `select(condition, a, b)` is a where the
-/// condition is not 0, else b, and the one that is not selected may be infinite or NaN. `heaviside(x, h)` is h at x = 0.
-/// No derivative tells where a condition changes: a parameter that occurs in conditions alone is not determined.
+/// condition is not 0, else b, and the one that is not selected may be infinite or NaN. `heaviside(x, h)` is h at x =
+/// 0. The derivative by a parameter that occurs in conditions alone is zero, so that the data do not determine it.
 ///
 /// ```
 /// # use popfit::Formula;
@@ -364,7 +365,7 @@ fn check_predictors(predictors: &[&str]) -> Result<Vec<String>> {
     }
     for (k, name) in predictors.iter().enumerate() {
         let is_name = name.starts_with(|c: char| c.is_alphabetic() || c == '_') && name.chars().all(token::is_of_name);
-        let taken = function::callable(name).is_some() || function::CONSTANTS.iter().any(|(known, _)| known == name);
+        let taken = function::is_function(name) || function::CONSTANTS.iter().any(|(known, _)| known == name);
         let why = match (is_name, taken, predictors[..k].contains(name)) {
             (false, ..) => "is no name",
             (_, true, _) => "is a function or a constant of formulas",

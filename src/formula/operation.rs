@@ -3,7 +3,7 @@
 
 use super::function::{Function, Pair, integer_power};
 use super::graph::Node;
-use crate::math::{Real, functions, hyperbolic};
+use crate::math::{Real, functions, gamma, hyperbolic};
 
 /// Numbers for which formulas have functions.
 pub trait Elementary: Real {
@@ -88,6 +88,9 @@ impl Elementary for f32 {
             Function::Asinh => map(a, out, hyperbolic::asinh),
             Function::Acosh => map(a, out, hyperbolic::acosh),
             Function::Atanh => map(a, out, hyperbolic::atanh),
+            Function::Gamma => map(a, out, gamma::gamma_f32),
+            Function::LogGamma => map(a, out, gamma::log_gamma_f32),
+            Function::Digamma => map(a, out, gamma::digamma_f32),
         }
     }
     #[inline(always)]

@@ -1,10 +1,10 @@
-//! Parser that turns tokens into a graph, by precedence (Pratt 1973): `or`, then `and`, then comparisons, then + −, then
-//! * /, then a sign, then ^ from the right. Before the formula there may be named terms, `name = expression;` each, which
-//! are nodes of the same graph.
+//! Parser that turns tokens into a graph, by precedence (Pratt 1973): `or`, then `and`, then comparisons, then sums, then
+//! products, then a sign, then powers from the right. Before the formula there may be named terms, `name = expression;`
+//! each, which are nodes of the same graph.
 
 #![deny(clippy::indexing_slicing)] // a text must not cause a panic
 
-use super::function::{CONSTANTS, Callable, FUNCTIONS, Pair, callable};
+use super::function::{CONSTANTS, Callable, FUNCTIONS, Pair, callable, is_function};
 use super::graph::{Graph, Node, NodeId};
 use super::token::{Complaint, Token, complain, tokens};
 use crate::suggest::nearest;
@@ -150,7 +150,7 @@ impl Parser<'_> {
         let has = |names: &[String]| names.contains(&name);
         let is_constant = CONSTANTS.iter().any(|(known, _)| *known == name);
         let is_operator = name == AND || name == OR;
-        if has(self.predictors) || is_constant || is_operator || callable(&name).is_some() || is_refused(&name) {
+        if has(self.predictors) || is_constant || is_operator || is_function(&name) || is_refused(&name) {
             return complain(at, format!("`{name}` means something else in formulas: give the term another name"));
         }
         if self.terms.iter().any(|term| term.name == name) {
@@ -284,7 +284,7 @@ impl Parser<'_> {
             term.is_used = true;
             return Ok(term.value);
         }
-        if callable(name).is_some() {
+        if is_function(name) {
             return complain(at, format!("`{name}` is a function: write {name}(…), or rename the parameter"));
         }
         if is_refused(name) {

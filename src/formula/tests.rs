@@ -4,7 +4,7 @@ use crate::solver::small::{LaneBlock, LaneGrid};
 use super::*;
 
 /// Formulas, a point of each predictor and parameters inside their domain.
-const TABLE: [(&str, &[f64]); 29] = [
+const TABLE: [(&str, &[f64]); 30] = [
     ("a*exp(-(x-m)^2/(2*s^2)) + c", &[2.0, 1.0, 0.5, 0.1]),
     ("b1*(b2 + x)**(-1/b3)", &[-2500.0, 40.0, 0.9]),
     ("b1/(1 + exp(b2 - b3*x))**(1/b4)", &[700.0, 5.0, 0.7, 1.3]),
@@ -33,6 +33,7 @@ const TABLE: [(&str, &[f64]); 29] = [
     ("hypot(a*x, b) + copysign(a, x - b)*hypot(x, -a)", &[1.3, 0.455]),
     ("select(x < c, a*x, a*c*(x/c)^b)", &[2.0, 0.7, 0.7555]),
     ("(0.5 <= x and x < 0.9 or x == 1.2)*a + (x != 0.7)*b*x + heaviside(x - c, d)", &[2.0, 0.4, 0.7555, 0.3]),
+    ("a*gamma(b*x) + lgamma(c*x)*gamma(x - c) - gammaln(d - x)", &[2.0, 1.4, 0.4, 0.2345]),
     ("a*select(x > 0.7, sqrt(x - 0.7*b), 0)", &[2.0, 0.95]),
 ];
 
@@ -108,6 +109,9 @@ fn values_are_those_of_the_same_expression_in_rust() {
         ("a*atanh(1e-10)", 1e-10),
         ("a*erfc(5)", 1.537_459_794_428_035e-12),
         ("hypot(a*3e200, 4e200)", 5e200),
+        ("a*gamma(4.5)", 11.631_728_396_567_448),
+        ("a*lgamma(-1.5)", 0.860_047_015_376_481_1),
+        ("lgamma(a + 2^-20)", -5.504_750_066_148_867e-7),
     ] {
         assert!((value(text, &[1.0]) / exact - 1.0).abs() < 1e-15, "{text}");
     }
@@ -129,6 +133,9 @@ fn values_are_those_of_the_same_expression_in_rust() {
     ] {
         assert_eq!(value(text, &[2.0]), exact, "{text}");
     }
+    // a name of a function and of many a width
+    assert_eq!(value("gamma(4)*gamma/(gamma^2 + x - 1.5)", &[2.0]), 3.0);
+    assert_eq!(value("gamma = a; gamma", &[2.0]), 2.0);
     assert!(value("heaviside(log(a), 1)", &[-1.0]).is_nan() && value("hypot(log(a), 1)", &[-1.0]).is_nan());
     let power = Formula::parse("x^k").unwrap();
     assert_eq!(power.linearise(&[0.0], &[2.0]).unwrap(), [0.0, 0.0]);

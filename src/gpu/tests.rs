@@ -7,6 +7,7 @@ use super::context::{Context, Options};
 use super::pipelines::Unbound;
 use super::{buffers, pipelines, readback};
 use crate::Result;
+use crate::math::gamma::digamma;
 use popfit_testing::required::{Need, skip};
 
 /// The adapter; `None`, with a line, where there is none and none is required.
@@ -24,8 +25,13 @@ fn evaluate(context: &Context, expression: &str, points: &[f32]) -> Result<Vec<f
         "@compute @workgroup_size(64)\nfn main(@builtin(global_invocation_id) id: vec3<u32>) {{\n\
          if id.x < arrayLength(&points) {{ let x = points[id.x]; values[id.x] = {expression}; }}\n}}"
     );
-    let source =
-        crate::kernels::source::Source::join(&constants, "test", &text, &["functions", "activation", "halves"], None);
+    let source = crate::kernels::source::Source::join(
+        &constants,
+        "test",
+        &text,
+        &["functions", "gamma", "activation", "halves"],
+        None,
+    );
     let module = pipelines::shader_module(context, "test", &source)?;
     let Unbound { pipeline, layout } = pipelines::compute_pipeline(context, "test", &module, &[false, true]);
     let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
@@ -95,7 +101,7 @@ fn functions_of_formulas_are_accurate() {
     let Some(context) = context() else { return };
     type Case = (&'static str, fn(f64) -> f64, (f32, f32), f64, f64);
     // sine and cosine: absolute near their zeros, where the argument's own rounding counts
-    let cases: [Case; 36] = [
+    let cases: [Case; 45] = [
         ("sinf(x)", f64::sin, (-1.6, 1.6), 1e-9, 2.5e-7),
         ("sinf(x)", f64::sin, (-300.0, 300.0), 1.0, 2e-7),
         ("cosf(x)", f64::cos, (-300.0, 300.0), 1.0, 2e-7),
@@ -128,6 +134,15 @@ fn functions_of_formulas_are_accurate() {
         ("log2f(x)", f64::log2, (1e-3, 30.0), 1e-3, 3e-7),
         ("hypotf(x, 0.5)", |x| x.hypot(0.5), (-9.0, 9.0), 0.0, 3e-7),
         ("hypotf(2e25, x)", |x| x.hypot(2e25), (-8e25, 8e25), 0.0, 3e-7),
+        ("gammaf(x)", libm::tgamma, (0.01, 4.0), 0.0, 1e-6),
+        ("gammaf(x)", libm::tgamma, (4.0, 35.0), 0.0, 3e-6),
+        ("gammaf(x)", libm::tgamma, (-2.95, -2.05), 0.0, 1e-6),
+        ("lgammaf(x)", libm::lgamma, (0.001, 3.0), 0.0, 8e-7),
+        ("lgammaf(x)", libm::lgamma, (2.5, 20.0), 0.0, 8e-7),
+        ("lgammaf(x)", libm::lgamma, (20.0, 1e30), 0.0, 4e-7),
+        ("lgammaf(x)", libm::lgamma, (-6.7, -0.3), 1.0, 3e-6),
+        ("digammaf(x)", digamma, (0.01, 20.0), 1.0, 1e-6),
+        ("digammaf(x)", digamma, (-3.8, -3.2), 1.0, 4e-6),
         ("powf(x, 2.5)", |x| x.powf(2.5), (1e-3, 10.0), 0.0, 2e-6),
         ("powf(x, -3.0)", |x| x.powi(-3), (-2.0, -0.5), 0.0, 1e-6),
         ("powf(2.5, x)", |x| 2.5f64.powf(x), (-5.0, 5.0), 0.0, 1e-6),
@@ -145,7 +160,17 @@ fn special_values_pass_through() {
     let Some(context) = context() else { return };
     let points = [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -1.0, 1e38];
     let run = |expression| evaluate(&context, expression, &points).expect("the shader runs");
-    let near = ["expm1f(x)", "log1pf(x)", "asinhf(x)", "acoshf(x)", "atanhf(x)", "erfcf(x)"];
+    let near = [
+        "expm1f(x)",
+        "log1pf(x)",
+        "asinhf(x)",
+        "acoshf(x)",
+        "atanhf(x)",
+        "erfcf(x)",
+        "gammaf(x)",
+        "lgammaf(x)",
+        "digammaf(x)",
+    ];
     let others = ["expf(x)", "logf(x)", "tanhf(x)", "erff(x)", "silu(x).x", "gelu(x).x", "relu(x).x"];
     for expression in near.into_iter().chain(others) {
         let values = run(expression);

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 /// Files of `shaders/shared/`.
-const SHARED: [(&str, &str); 35] = [
+const SHARED: [(&str, &str); 36] = [
     ("activation", include_str!("../../shaders/shared/activation.wgsl")),
     ("basis", include_str!("../../shaders/shared/basis.wgsl")),
     ("box", include_str!("../../shaders/shared/box.wgsl")),
@@ -18,6 +18,7 @@ const SHARED: [(&str, &str); 35] = [
     ("estimator", include_str!("../../shaders/shared/estimator.wgsl")),
     ("faces", include_str!("../../shaders/shared/faces.wgsl")),
     ("functions", include_str!("../../shaders/shared/functions.wgsl")),
+    ("gamma", include_str!("../../shaders/shared/gamma.wgsl")),
     ("halves", include_str!("../../shaders/shared/halves.wgsl")),
     ("hyperbolic", include_str!("../../shaders/shared/hyperbolic.wgsl")),
     ("judge", include_str!("../../shaders/shared/judge.wgsl")),

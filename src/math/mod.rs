@@ -11,6 +11,7 @@ pub mod convolve;
 pub mod covariance;
 mod double;
 pub mod functions;
+pub mod gamma;
 pub mod gram;
 pub mod hyperbolic;
 pub mod lanes;
