@@ -1,9 +1,9 @@
 //! Compares the fits of the same spectra in f32 and in f64. A fit that f32 ends too early ends at a distance.
 //!
 //! `cargo run --release --example two_precisions -- MODEL.toml SPECTRA...` prints each fit whose parameters differ by
-//! more than 0.02 errors or of which only one is a success, then the number of fits within 0.0001, 0.001, 0.01 and 0.02
-//! errors, and of the others. It is meant to judge a change of the rules by which steps are judged and fits end. Include
-//! spectra of low signal to noise.
+//! more than 0.02 errors or of which only one is a success, then the number of fits within 0.0001, 0.001, 0.01 and
+//! 0.02 errors, and of the others. It is meant to judge a change of the rules by which steps are judged and fits end.
+//! Include spectra of low signal to noise.
 
 use popfit::{Device, ModelFile, Precision, Result, RowView, Spectra, SpectralFitter};
 

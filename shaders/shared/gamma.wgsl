@@ -1,6 +1,6 @@
-// The gamma function, its logarithm, and the derivative of that, for formulas. Abramowitz & Stegun (1964), 6.1.33 (series),
-// 6.1.41 and 6.3.18 (asymptotic), 6.1.17 and 6.3.7 (reflection). Twin of src/math/gamma.rs. Tested against f64 on every
-// adapter.
+// The gamma function, its logarithm, and the derivative of that, for formulas. Abramowitz & Stegun (1964), 6.1.33
+// (series), 6.1.41 and 6.3.18 (asymptotic), 6.1.17 and 6.3.7 (reflection). Twin of src/math/gamma.rs. Tested against
+// f64 on every adapter.
 //@use math, hyperbolic, functions
 
 // ln gamma(2 + t) for |t| <= 1/2: its coefficients are 1 - Euler's constant and (-1)^k (zeta(k) - 1)/k.

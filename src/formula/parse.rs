@@ -1,6 +1,6 @@
-//! Parser that turns tokens into a graph, by precedence (Pratt 1973): `or`, then `and`, then comparisons, then sums, then
-//! products, then a sign, then powers from the right. Before the formula there may be named terms, `name = expression;`
-//! each, which are nodes of the same graph.
+//! Parser that turns tokens into a graph, by precedence (Pratt 1973): `or`, then `and`, then comparisons, then sums,
+//! then products, then a sign, then powers from the right. Before the formula there may be named terms, `name =
+//! expression;` each, which are nodes of the same graph.
 
 #![deny(clippy::indexing_slicing)] // a text must not cause a panic
 
