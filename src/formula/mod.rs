@@ -61,7 +61,7 @@ use token::Complaint;
 /// ```
 /// # use popfit::Formula;
 /// let broken = Formula::parse("select(x < knee, a*x, a*knee*(x/knee)^slope)")?;
-/// assert_eq!(broken.value(&[8.0], &[2.0, 3.0, 2.0])?, 48.0);
+/// assert_eq!(broken.value(&[8.0], &[2.0, 3.0, 2.0])?, 96.0);
 /// # Ok::<(), popfit::Error>(())
 /// ```
 ///
