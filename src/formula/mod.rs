@@ -365,10 +365,11 @@ fn check_predictors(predictors: &[&str]) -> Result<Vec<String>> {
     }
     for (k, name) in predictors.iter().enumerate() {
         let is_name = name.starts_with(|c: char| c.is_alphabetic() || c == '_') && name.chars().all(token::is_of_name);
-        let taken = function::is_function(name) || function::CONSTANTS.iter().any(|(known, _)| known == name);
+        let is_constant = function::CONSTANTS.iter().any(|(known, _)| known == name);
+        let taken = function::is_function(name) || is_constant || parse::is_operator(name);
         let why = match (is_name, taken, predictors[..k].contains(name)) {
             (false, ..) => "is no name",
-            (_, true, _) => "is a function or a constant of formulas",
+            (_, true, _) => "is a function, a constant or an operator of formulas",
             (.., true) => "is named twice",
             _ => continue,
         };

@@ -91,6 +91,11 @@ struct Parser<'a> {
 const AND: &str = "and";
 const OR: &str = "or";
 
+/// Returns whether a name is that of an operator.
+pub fn is_operator(name: &str) -> bool {
+    name == AND || name == OR
+}
+
 /// Returns how tightly an operator binds to its left and to its right, the higher the tighter; `None` if it is no
 /// binary operator.
 fn binding(token: &Token) -> Option<(u8, u8)> {
@@ -149,8 +154,7 @@ impl Parser<'_> {
         }
         let has = |names: &[String]| names.contains(&name);
         let is_constant = CONSTANTS.iter().any(|(known, _)| *known == name);
-        let is_operator = name == AND || name == OR;
-        if has(self.predictors) || is_constant || is_operator || is_function(&name) || is_refused(&name) {
+        if has(self.predictors) || is_constant || is_operator(&name) || is_function(&name) || is_refused(&name) {
             return complain(at, format!("`{name}` means something else in formulas: give the term another name"));
         }
         if self.terms.iter().any(|term| term.name == name) {
@@ -243,9 +247,7 @@ impl Parser<'_> {
         let (at, token) = self.take();
         match token {
             Token::Number(value) => Ok(self.graph.number(value)),
-            Token::Name(name) if name == AND || name == OR => {
-                complain(at, format!("a condition is missing before `{name}`"))
-            }
+            Token::Name(name) if is_operator(&name) => complain(at, format!("a condition is missing before `{name}`")),
             Token::Name(name) if *self.peek() == Token::Symbol('(') => self.call(at, &name),
             Token::Name(name) => self.name(at, &name),
             Token::Symbol('-') => {
