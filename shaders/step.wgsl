@@ -108,7 +108,8 @@ fn finish(slot: u32, has_strode: bool) -> i32 {
 }
 
 // The square of the distance that all remaining steps cover together, in errors. Where two reductions cannot be
-// compared, it is the square of the next step's length, or 0 if that step is the one that was just rejected.
+// compared, it is the square of the next step's length; after a rejection 0, unless that step is known to be shorter
+// than the rejected one, because the same step would be rejected again.
 fn squared_distance(slot: u32) -> f32 {
     let before = state[at(PREDICTED_REDUCTION, slot)];
     let next = select(0.0, reduction, control[cell(REJECTIONS, slot)] == 0 || reduction < before);

@@ -165,19 +165,25 @@ fn hypotf(a: f32, b: f32) -> f32 {
     return select(select(value, high, edge), nan_like(a), is_nan(a) || is_nan(b));
 }
 
+// The sign of x, or x where that is 0 or NaN.
+fn signf(x: f32) -> f32 {
+    return select(sign(x), x, is_nan(x));
+}
+
+// Comparisons: 1 or 0, and 0 if either number is NaN. Compilers may assume that none is.
 fn less(a: f32, b: f32) -> f32 {
-    return select(0.0, 1.0, a < b);
+    return select(0.0, 1.0, a < b && !is_nan(a) && !is_nan(b));
 }
 
 fn less_equal(a: f32, b: f32) -> f32 {
-    return select(0.0, 1.0, a <= b);
+    return select(0.0, 1.0, a <= b && !is_nan(a) && !is_nan(b));
 }
 
 fn equal(a: f32, b: f32) -> f32 {
-    return select(0.0, 1.0, a == b);
+    return select(0.0, 1.0, a == b && !is_nan(a) && !is_nan(b));
 }
 
 // b where the condition is not 0, else 0, even if b is NaN.
 fn gate(condition: f32, b: f32) -> f32 {
-    return select(b, 0.0, condition == 0.0);
+    return select(b, 0.0, condition == 0.0 && !is_nan(condition));
 }

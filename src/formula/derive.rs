@@ -193,9 +193,12 @@ pub fn pair_slope(graph: &mut Graph, pair: Pair, [a, b]: [NodeId; 2], [da, db]: 
             graph.add(da, change)
         }
         Pair::Hypot => {
-            let (left, right) = (graph.multiply(a, da), graph.multiply(b, db));
-            let (numerator, value) = (graph.add(left, right), graph.pair(Pair::Hypot, a, b));
-            graph.divide(numerator, value)
+            let value = graph.pair(Pair::Hypot, a, b);
+            let (by_a, by_b) = (graph.divide(a, value), graph.divide(b, value));
+            let (left, right) = (graph.multiply(by_a, da), graph.multiply(by_b, db));
+            let slope = graph.add(left, right);
+            // at its minimum, which has no slope, 0 is one of its subgradients
+            graph.pair(Pair::Gate, value, slope)
         }
         Pair::Gate => graph.pair(Pair::Gate, a, db),
         // comparisons are flat between their steps, and second derivatives of powers are not needed

@@ -74,7 +74,7 @@ pub enum Callable {
     Select,
     /// `heaviside(x, h)`: 0 for x < 0, 1 for x > 0, and h for x = 0.
     Heaviside,
-    /// `copysign(a, b)`: |a| with the sign of b.
+    /// `copysign(a, b)`: |a| with the sign of b, which is positive where b is 0 or NaN.
     CopySign,
 }
 
@@ -208,7 +208,7 @@ impl Function {
             Function::Sqrt => "sqrt",
             Function::Cbrt => "cbrtf",
             Function::Abs => "abs",
-            Function::Sign => "sign",
+            Function::Sign => "signf",
             Function::Erf => "erff",
             Function::Erfc => "erfcf",
             Function::Expm1 => "expm1f",
@@ -237,6 +237,7 @@ impl Pair {
             Pair::Max if a.is_nan() || b.is_nan() => f64::NAN,
             Pair::Min => a.min(b),
             Pair::Max => a.max(b),
+            Pair::Hypot if a.is_nan() || b.is_nan() => f64::NAN,
             Pair::Hypot => a.hypot(b),
             Pair::Less => f64::from(u8::from(a < b)),
             Pair::LessEqual => f64::from(u8::from(a <= b)),

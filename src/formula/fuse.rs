@@ -46,6 +46,11 @@ pub fn fused(graph: &Graph, outputs: &[NodeId], varies: &[bool]) -> (Vec<Action>
     (actions, needed)
 }
 
+/// Returns each node's own operation, and whether it is needed for `outputs`.
+pub fn unfused(graph: &Graph, outputs: &[NodeId]) -> (Vec<Action>, Vec<bool>) {
+    (graph.nodes.iter().map(|node| Action::Node(*node)).collect(), graph.needed(outputs))
+}
+
 /// A graph whose operations are being fused.
 struct Fusion<'a> {
     graph: &'a Graph,

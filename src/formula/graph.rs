@@ -44,6 +44,21 @@ impl Node {
         a.into_iter().chain(b)
     }
 
+    /// Returns whether the operation is a comparison, whose value is 1 or 0.
+    pub fn is_comparison(self) -> bool {
+        matches!(self, Node::CallPair(Pair::Less | Pair::LessEqual | Pair::Equal, ..))
+    }
+
+    /// Returns the operand at one or some of whose values the operation jumps, if it does; of a comparison, either.
+    fn jumps_by(self) -> impl Iterator<Item = NodeId> {
+        let (a, b) = match self {
+            Node::Call(Function::Sign, a) | Node::CallPair(Pair::Gate, a, _) => (Some(a), None),
+            Node::CallPair(_, a, b) if self.is_comparison() => (Some(a), Some(b)),
+            _ => (None, None),
+        };
+        a.into_iter().chain(b)
+    }
+
     /// Computes the operation's value in f64 from those of its operands, `a` and `b`; a leaf returns `a`, or its
     /// number.
     #[inline(always)]
@@ -109,8 +124,15 @@ impl Graph {
         varies
     }
 
+    /// Returns whether an operation that `output` depends on jumps, as comparisons do.
+    pub fn has_jumps(&self, output: NodeId) -> bool {
+        let needed = self.needed(&[output]);
+        self.nodes.iter().zip(needed).any(|(node, needed)| needed && node.jumps_by().next().is_some())
+    }
+
     /// Returns the indices of parameters in which the value is jointly linear, given its derivatives `slopes`.
-    /// Parameters that come first are preferred. There may be at most 64 parameters.
+    /// Parameters that come first are preferred; those that decide where the value jumps are not linear. There may be
+    /// at most 64 parameters.
     pub fn linear(&self, slopes: &[NodeId]) -> Vec<usize> {
         // one bit per parameter
         let mut reads: Vec<u64> = Vec::with_capacity(self.nodes.len());
@@ -118,7 +140,8 @@ impl Graph {
             let own = if let Node::Parameter(p) = node { 1 << p } else { 0 };
             reads.push(node.operands().fold(own, |all, id| all | reads[id.0]));
         }
-        let has = |slope: NodeId, p: usize| reads[slope.0] >> p & 1 == 1;
+        let deciding = self.nodes.iter().flat_map(|node| node.jumps_by()).fold(0, |all, id| all | reads[id.0]);
+        let has = |slope: NodeId, p: usize| (reads[slope.0] | deciding) >> p & 1 == 1;
         let mut found: Vec<usize> = Vec::new();
         for (p, &slope) in slopes.iter().enumerate() {
             let apart = |q: &usize| !has(slope, *q) && !has(slopes[*q], p);
@@ -260,12 +283,20 @@ impl Graph {
     }
 
     /// Returns the node of 1 where a is not 0, else 0; that of a itself if it is a comparison.
-    pub fn truth(&mut self, a: NodeId) -> NodeId {
-        if let Node::CallPair(Pair::Less | Pair::LessEqual | Pair::Equal, ..) = self.node(a) {
+    fn truth(&mut self, a: NodeId) -> NodeId {
+        if self.node(a).is_comparison() {
             return a;
         }
         let is_zero = self.is_zero(a);
         self.is_zero(is_zero)
+    }
+
+    /// Returns the node of 1 where at least `least` of the two conditions a and b hold, else 0. It is a comparison,
+    /// too.
+    pub fn at_least(&mut self, least: u8, a: NodeId, b: NodeId) -> NodeId {
+        let (a, b) = (self.truth(a), self.truth(b));
+        let (between, holding) = (self.number(f64::from(least) - 0.5), self.add(a, b));
+        self.pair(Pair::Less, between, holding)
     }
 
     /// Returns the node of a where `condition` is not 0, else of b.
@@ -278,9 +309,10 @@ impl Graph {
     /// Returns the node of 0 where x < 0, 1 where x > 0, `at_zero` where x is 0, and NaN where it is NaN.
     pub fn heaviside(&mut self, x: NodeId, at_zero: NodeId) -> NodeId {
         let (half, sign, is_zero) = (self.number(0.5), self.call(Function::Sign, x), self.is_zero(x));
-        let (half_sign, beyond) = (self.multiply(half, sign), self.subtract(at_zero, half));
-        let (step, jump) = (self.add(half, half_sign), self.pair(Pair::Gate, is_zero, beyond));
-        self.add(step, jump)
+        let half_sign = self.multiply(half, sign);
+        let step = self.add(half, half_sign);
+        let (beside, at) = (self.pair(Pair::Gate, x, step), self.pair(Pair::Gate, is_zero, at_zero));
+        self.add(beside, at)
     }
 
     /// Returns the node of |a| with the sign of b, which is positive where b is 0.

@@ -2,12 +2,13 @@
 //! [`LANES`](crate::math::lanes::LANES) fits, point after point, in f32 or f64.
 //!
 //! This is the third form of the graph, beside the tape in f64 and WGSL. Factors that are the same at all points come
-//! first (`hoist.rs`), and products are fused with the operations that read them (`fuse.rs`). Five built-in models are
-//! written out instead (`direct/`). Tests compare both with the tape.
+//! first (`hoist.rs`), and products are fused with the operations that read them (`fuse.rs`), but not where the value
+//! jumps: rounding would decide on which side. Five built-in models are written out instead (`direct/`). Tests compare
+//! both with the tape.
 
 use pulp::{Simd, WithSimd};
 
-use super::fuse::{Action, fused};
+use super::fuse::{Action, fused, unfused};
 use super::graph::{Graph, Node, NodeId};
 use super::hoist::hoisted;
 use super::operation::{Elementary, run};
@@ -49,10 +50,12 @@ pub struct LaneTape {
 impl LaneTape {
     /// Compiles the nodes that `outputs` depend on into a list of steps, to be run for several fits side by side.
     pub fn new(graph: &Graph, outputs: &[NodeId]) -> LaneTape {
-        let (graph, outputs) = hoisted(graph, outputs);
+        // where a model jumps, its conditions are to have the bits of the tape
+        let jumps = graph.has_jumps(outputs[0]);
+        let (graph, outputs) = if jumps { (graph.clone(), outputs.to_vec()) } else { hoisted(graph, outputs) };
         let count = graph.nodes.len();
         let varies = graph.varying();
-        let (actions, needed) = fused(&graph, &outputs, &varies);
+        let (actions, needed) = if jumps { unfused(&graph, &outputs) } else { fused(&graph, &outputs, &varies) };
         let of = |varying: bool| (0..count).filter(|&k| needed[k] && varies[k] == varying).collect::<Vec<_>>();
         let (mut order, each) = (of(false), of(true));
         let once = order.len();

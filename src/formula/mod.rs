@@ -56,7 +56,8 @@ use token::Complaint;
 ///
 /// Comparisons (`< <= > >= == !=`) are 1 or 0, and `and` and `or` join them. `select(condition, a, b)` is a where the
 /// condition is not 0, else b, and the one that is not selected may be infinite or NaN. `heaviside(x, h)` is h at x =
-/// 0. The derivative by a parameter that occurs in conditions alone is zero, so that the data do not determine it.
+/// 0. Comparisons with NaN do not hold (but for `!=`), and a condition that is NaN selects a. The derivative by a
+/// parameter that occurs in conditions alone is zero, so that the data do not determine it.
 ///
 /// ```
 /// # use popfit::Formula;
@@ -93,6 +94,8 @@ pub struct Formula {
     value_wgsl: String,
     linearisation_wgsl: String,
     linear: Vec<usize>,
+    /// Indices of the parameters by which the derivative is 0.
+    flat: Vec<usize>,
 }
 
 impl FromStr for Formula {
@@ -175,8 +178,9 @@ impl Formula {
     }
 
     /// Returns a sentence for each parameter whose name differs from that of a predictor, a constant or a function only
-    /// in upper or lower case, and one for each predictor that a formula of several parameters does not use: in
-    /// `a*exp(-t/tau)` of the predictor `x`, `t` is a parameter.
+    /// in upper or lower case, one for each predictor that a formula of several parameters does not use (in
+    /// `a*exp(-t/tau)` of the predictor `x`, `t` is a parameter), and one for each parameter on which the formula
+    /// depends by its conditions alone, if at all.
     ///
     /// ```
     /// let formula = popfit::Formula::parse("a*x + X")?;
@@ -186,9 +190,12 @@ impl Formula {
     pub fn warnings(&self) -> Vec<String> {
         let predictors = self.predictors.iter().map(|name| ("predictor", name.as_str()));
         let constants = CONSTANTS.iter().map(|(name, _)| ("constant", *name));
-        let functions = FUNCTIONS.iter().map(|(name, _)| ("function", *name));
+        let functions = FUNCTIONS.iter().filter(|(name, _)| function::is_function(name));
+        let functions = functions.map(|(name, _)| ("function", *name));
+        let operators = parse::OPERATORS.iter().map(|name| ("operator", *name));
         let terms = self.terms.iter().map(|name| ("term", name.as_str()));
-        let known: Vec<(&str, &str)> = predictors.chain(constants).chain(functions).chain(terms).collect();
+        let known: Vec<(&str, &str)> =
+            predictors.chain(constants).chain(functions).chain(operators).chain(terms).collect();
         let alike = |parameter: &String| {
             let found = known.iter().find(|(_, name)| name.to_lowercase() == parameter.to_lowercase());
             found
@@ -202,7 +209,10 @@ impl Formula {
                  other predictors"
             )
         });
-        self.parameters.iter().filter_map(alike).chain(unused).collect()
+        let flat = self.flat.iter().map(|p| {
+            format!("the derivative by `{}` is zero everywhere, so that no data determine it", self.parameters[*p])
+        });
+        self.parameters.iter().filter_map(alike).chain(unused).chain(flat).collect()
     }
 
     /// Returns the names of the predictors, in the order of the rows of `x`.
@@ -331,6 +341,7 @@ fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Formul
     let too_large = |message| Error::Formula { formula: text.into(), column: 1, message };
     rows.extend(derive::derivatives(&mut graph, value, parameters.len()).map_err(too_large)?);
     let linear = graph.linear(&rows[1..]);
+    let flat = (0..parameters.len()).filter(|p| graph.constant(rows[1 + p]) == Some(0.0)).collect();
     let is_used = |k: usize| graph.nodes.iter().any(|node| matches!(node, graph::Node::Predictor(d) if *d == k));
     let unused = (0..predictors.len()).filter(|k| !is_used(*k)).collect();
     let lanes = LaneTape::new(&graph, &rows);
@@ -351,6 +362,7 @@ fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Formul
         value_wgsl: wgsl(&rows[..1]),
         linearisation_wgsl: wgsl(&rows),
         linear,
+        flat,
         unused,
         predictors,
         parameters,

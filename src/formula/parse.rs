@@ -33,6 +33,14 @@ pub struct Parsed {
 /// Names that are refused as parameters, because nobody means a parameter by them.
 const NO_PARAMETERS: [&str; 5] = ["nan", "inf", "infinity", "true", "false"];
 
+/// What to write instead of functions of other languages.
+const ELSEWHERE: [(&str, &str); 4] = [
+    ("not", "(condition) == 0"),
+    ("if", "select(condition, a, b)"),
+    ("where", "select(condition, a, b)"),
+    ("piecewise", "select(condition, a, b)"),
+];
+
 /// A named term of a formula.
 struct Term {
     name: String,
@@ -87,13 +95,14 @@ struct Parser<'a> {
     terms: Vec<Term>,
 }
 
-/// Names of the operators that join conditions.
+/// Operators that join conditions.
 const AND: &str = "and";
 const OR: &str = "or";
+pub const OPERATORS: [&str; 2] = [AND, OR];
 
 /// Returns whether a name is that of an operator.
 pub fn is_operator(name: &str) -> bool {
-    name == AND || name == OR
+    OPERATORS.contains(&name)
 }
 
 /// Returns how tightly an operator binds to its left and to its right, the higher the tighter; `None` if it is no
@@ -174,6 +183,9 @@ impl Parser<'_> {
             Token::Symbol(symbol @ ('=' | ';')) => {
                 format!("`{symbol}` has no meaning here: terms are defined as in `t = x - m; a*t^2`, and `==` compares")
             }
+            Token::Name(name) if is_operator(&name.to_lowercase()) => {
+                format!("write {} instead of `{name}`", name.to_lowercase())
+            }
             other => format!("an operator is missing before {}", other.describe()),
         }
     }
@@ -217,14 +229,7 @@ impl Parser<'_> {
                 let equal = self.graph.pair(Pair::Equal, left, right);
                 self.graph.is_zero(equal)
             }
-            Token::Name(_) => {
-                let (left, right) = (self.graph.truth(left), self.graph.truth(right));
-                if *operator == Token::Name(AND.into()) {
-                    self.graph.multiply(left, right)
-                } else {
-                    self.graph.pair(Pair::Max, left, right)
-                }
-            }
+            Token::Name(name) => self.graph.at_least(if name == AND { 2 } else { 1 }, left, right),
             _ => self.graph.power(left, right),
         }
     }
@@ -367,6 +372,9 @@ impl Parser<'_> {
         let known = self.parameters.iter().chain(self.predictors).chain(terms).any(|other| other == name);
         if known || CONSTANTS.iter().any(|(constant, _)| *constant == name) {
             return format!("`{name}` is not a function: an operator is missing after it");
+        }
+        if let Some((_, instead)) = ELSEWHERE.iter().find(|(other, _)| *other == name) {
+            return format!("no function `{name}`; write {instead}");
         }
         match nearest(name, FUNCTIONS.iter().map(|(known, _)| *known)) {
             Some(nearest) => format!("no function `{name}`; did you mean `{nearest}`?"),

@@ -10,6 +10,9 @@ use super::graph::{Graph, Node, NodeId};
 /// Roundings of a function's value: a few units in the last place.
 const FUNCTION: f64 = 8.0;
 
+/// The unit of the bounds, 2⁻²⁴.
+const UNIT: f64 = 1.0 / 16_777_216.0;
+
 /// Bound on the error of a node, in units of 2⁻²⁴, to first order.
 #[derive(Clone, Copy)]
 enum Bound {
@@ -89,14 +92,26 @@ impl Errors<'_> {
                 let (carried, own) = (self.absolute(a), self.graph.number(FUNCTION));
                 Bound::Relative(self.graph.add(carried, own))
             }
+            Node::Call(Function::Sign, a) => {
+                let (size, error) = (self.size(a), self.absolute(a));
+                self.jump(2.0, size, error)
+            }
             Node::Call(function, a) => {
                 let slope = function_slope(self.graph, function, a, own);
                 self.through(a, slope, own, FUNCTION)
             }
+            Node::CallPair(_, a, b) if self.graph.node(own).is_comparison() => {
+                let (left, right, difference) = (self.absolute(a), self.absolute(b), self.graph.subtract(a, b));
+                let (distance, error) = (self.graph.call(Function::Abs, difference), self.graph.add(left, right));
+                self.jump(1.0, distance, error)
+            }
             Node::CallPair(Pair::Gate, a, b) => {
-                // the bound of what is not selected may be NaN
-                let bound = self.absolute(b);
-                Bound::Absolute(self.graph.pair(Pair::Gate, a, bound))
+                // what is not selected may be NaN, and so may its bound
+                let (condition, bound, size) = (self.absolute(a), self.absolute(b), self.size(b));
+                let whole = self.graph.multiply(condition, size);
+                let (selected, doubtful) =
+                    (self.graph.pair(Pair::Gate, a, bound), self.graph.pair(Pair::Gate, condition, whole));
+                Bound::Absolute(self.graph.add(selected, doubtful))
             }
             Node::CallPair(pair, a, b) => {
                 let (zero, one) = (self.graph.number(0.0), self.graph.number(1.0));
@@ -105,6 +120,17 @@ impl Errors<'_> {
                 self.carried([a, b], [by_a, by_b], own, FUNCTION)
             }
         }
+    }
+
+    /// Makes the bound of a value that jumps by `height` at a place that is `distance` away: all of the height where
+    /// the distance is within its rounding `error`, else 0.
+    fn jump(&mut self, height: f64, distance: NodeId, error: NodeId) -> Bound {
+        let (unit, height) = (self.graph.number(UNIT), self.graph.number(height / UNIT));
+        let reach = self.graph.multiply(unit, error);
+        let is_near = self.graph.pair(Pair::LessEqual, distance, reach);
+        let jump = self.graph.multiply(height, is_near);
+        // an exact value is on the right side even at the very place
+        Bound::Absolute(self.graph.pair(Pair::Gate, error, jump))
     }
 
     /// Makes a relative bound of x units of 2⁻²⁴.

@@ -121,6 +121,9 @@ fn values_are_those_of_the_same_expression_in_rust() {
         ("a*((x <= 1.5) + 10*(x >= 1.5) + 100*(x == 1.5) + 1000*(x != 1.5))", 222.0),
         ("a*(1 < x and x < 2 or x/0.0001 < 0)", 2.0),
         ("a*(x and a and 0 < 1) + (0*a or 0)", 2.0),
+        ("10*(a > 1 or a > 3 and 0) + (a > 1 and x > 2 or a > 1 and x > 1)", 11.0),
+        ("heaviside(0*a, 0.1)", 0.1),
+        ("t = (x - 1.5)/(x - 1.5); (t < 1) + 10*(t != 1) + 100*select(t, 1, a)", 110.0),
         ("a < x + 1 and 2*a > x", 1.0),
         ("-a < x", 1.0),
         ("a*select(x > 1, 3, 1/(x - 1.5))", 6.0),
@@ -136,7 +139,11 @@ fn values_are_those_of_the_same_expression_in_rust() {
     // a name of a function and of many a width
     assert_eq!(value("gamma(4)*gamma/(gamma^2 + x - 1.5)", &[2.0]), 3.0);
     assert_eq!(value("gamma = a; gamma", &[2.0]), 2.0);
-    assert!(value("heaviside(log(a), 1)", &[-1.0]).is_nan() && value("hypot(log(a), 1)", &[-1.0]).is_nan());
+    assert!(value("heaviside(log(a), 1)", &[-1.0]).is_nan() && value("hypot(log(a), exp(800*x))", &[-1.0]).is_nan());
+    // at the minimum of a cone
+    let cone = Formula::parse("hypot(x - m, x - n)").unwrap();
+    assert_eq!(cone.linearise(&[1.5], &[1.5, 1.5]).unwrap(), [0.0; 3]);
+    assert_eq!(Formula::parse("c*x + a*(x < c) + b").unwrap().linear(), [1, 2]);
     let power = Formula::parse("x^k").unwrap();
     assert_eq!(power.linearise(&[0.0], &[2.0]).unwrap(), [0.0, 0.0]);
     let plane = Formula::parse_with("a*x + b*y", &["x", "y"]).unwrap();
@@ -208,7 +215,11 @@ fn mistakes_are_shown_where_they_are() {
         ("a*x and", 8, "before the end"),
         ("a*x and or x", 9, "missing before `or`"),
         ("or = 2; a*or", 1, "`or` means something else"),
-        ("a*(x < 1 && x > 0)", 10, "write and instead of `&`"),
+        ("a*(x < 1 && x > 0)", 10, "write and instead of `&&`"),
+        ("a*(x < 1 | x > 0)", 10, "write or instead of `|`"),
+        ("a*(x < 1 AND x > 0)", 10, "write and instead of `AND`"),
+        ("a*not(x < 1)", 3, "write (condition) == 0"),
+        ("a*where(x < 1, 2, 3)", 3, "write select(condition, a, b)"),
         ("a*(x = 1)", 6, "`==` compares"),
         ("a*(x ! 1)", 6, "`!` has no meaning"),
         ("a*x >= ", 8, "before the end"),
@@ -315,7 +326,8 @@ fn rounding_stays_within_its_bounds() {
 #[test]
 fn names_that_differ_by_case_are_likely_mistakes() {
     let warnings = |text: &str| Formula::parse(text).unwrap().warnings();
-    assert!(warnings("a*exp(-k*x) + y*pi").is_empty());
+    assert!(warnings("a*exp(-k*x) + y*pi + gamma").is_empty());
+    assert_eq!(warnings("AND*x"), ["`AND` is taken as a parameter; did you mean the operator `and`?"]);
     let [x, pi, exp] = [("X", "predictor `x`"), ("PI", "constant `pi`"), ("Exp", "function `exp`")]
         .map(|(name, known)| format!("`{name}` is taken as a parameter; did you mean the {known}?"));
     assert_eq!(warnings("a*X*PI + Exp*x"), [x, pi, exp]);
@@ -330,6 +342,8 @@ fn a_predictor_that_is_not_used_is_a_likely_mistake() {
     assert_eq!(warnings("a*exp(-t/tau)", &["x"]), [said]);
     assert!(warnings("a*exp(-t/tau)", &["t"]).is_empty());
     assert!(warnings("a*x + b*y + c", &["x", "z"])[0].starts_with("the predictor `z` is not used"));
+    let said = "the derivative by `knee` is zero everywhere, so that no data determine it";
+    assert_eq!(warnings("select(x < knee, a, b)", &["x"]), [said]);
     // the mean of the data
     assert!(warnings("mean", &["x"]).is_empty());
 }

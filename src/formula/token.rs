@@ -90,6 +90,7 @@ const PLAIN: &str = "0123456789+-n";
 fn meaningless(letters: &[char]) -> String {
     let plain = |letter: &char| SUPERSCRIPTS.chars().zip(PLAIN.chars()).find(|(raised, _)| raised == letter);
     let power: String = letters.iter().map_while(plain).map(|(_, plain)| plain).collect();
+    let doubled = letters.starts_with(&['&', '&']) || letters.starts_with(&['|', '|']);
     let instead = match letters.first() {
         _ if !power.is_empty() => format!("^{power}"),
         Some('×' | '·' | '⋅' | '∗') => "*".into(),
@@ -100,7 +101,10 @@ fn meaningless(letters: &[char]) -> String {
         Some('|') => "or".into(),
         other => return format!("`{}` has no meaning in a formula", other.copied().unwrap_or(' ')),
     };
-    format!("write {instead} instead of `{}`", letters.iter().take(power.len().max(1)).collect::<String>())
+    format!(
+        "write {instead} instead of `{}`",
+        letters.iter().take(power.len().max(1 + usize::from(doubled))).collect::<String>()
+    )
 }
 
 /// Reads the number at index `at` and returns its token and its length in characters; fails if a name follows it

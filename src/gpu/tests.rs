@@ -178,6 +178,14 @@ fn special_values_pass_through() {
     }
     assert_eq!(run("select(0.0, 1.0, is_nan(x))"), [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
     assert_eq!(run("select(0.0, 1.0, is_finite(x))"), [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0]);
+    assert_eq!(run("less(x, 0.5)"), [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0]);
+    assert_eq!(run("less_equal(0.0, x)"), [0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);
+    assert_eq!(run("equal(x, x)"), [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
+    assert_eq!(run("gate(x, 2.0)"), [2.0, 2.0, 2.0, 2.0, 0.0, 2.0, 2.0]);
+    assert_eq!(run("gate(equal(x, x), 2.0*x)")[..2], [0.0, 0.0]);
+    let (sign, hypot) = (run("signf(x)"), run("hypotf(x, 1.0)"));
+    assert!(sign[0].is_nan() && sign[2..] == [1.0, -1.0, 0.0, -1.0, 1.0], "{sign:?}");
+    assert!(hypot[0].is_nan() && hypot[2..5] == [f32::INFINITY, f32::INFINITY, 1.0], "{hypot:?}");
     let (exp, log, tanh) = (run("expf(x)"), run("logf(x)"), run("tanhf(x)"));
     assert!(exp[2].is_infinite() && exp[3] == 0.0 && exp[4] == 1.0 && exp[6].is_infinite(), "{exp:?}");
     assert!(log[5].is_nan(), "{log:?}");

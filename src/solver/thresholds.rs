@@ -4,8 +4,9 @@
 pub const UNDAMPED: f64 = 0.1;
 /// Damping of the finishing steps: nothing but a guard of the Cholesky factorisation.
 pub const FINISHING_DAMPING: f64 = 1e-6;
-/// Maximum number of finishing steps, and of those of a fit that is still too far from its minimum.
+/// Maximum number of finishing steps.
 pub const FINISHING_STEPS: u32 = 20;
+/// Maximum number of finishing steps of a fit that is still too far from its minimum.
 pub const FAR_FINISHING_STEPS: u32 = 40;
 /// Rise of the cost that a finishing step may end with: guards against nonsense, not against rounding.
 pub const FINISHING_RISE: f64 = 1.1;

@@ -94,17 +94,19 @@ impl CurveRun {
         (1 + curve.start.len()) as f64 * (data + conditioned)
     }
 
-    /// Returns the squared change of the weighted model if all predictors change by their rounding.
+    /// Returns the squared change of the weighted model if all predictors change by their rounding, up or down: where
+    /// the model jumps, one of the two may change it.
     fn squares_by_x(&self, curve: &Curve, parameters: &[f64]) -> f64 {
-        let problem = self.problem(curve);
-        let x = curve.x.iter().map(|x| x * (1.0 + ROUNDING_OF_X)).collect();
-        let moved = Curve { x, ..curve.clone() };
-        let rows = |curve: &Curve| self.problem(curve).model_rows(false, parameters, &curve.scale);
-        let (Some(here), Some(there)) = (problem.model_rows(false, parameters, &curve.scale), rows(&moved)) else {
+        let rows = |share: f64| {
+            let moved = Curve { x: curve.x.iter().map(|x| x * (1.0 + share)).collect(), ..curve.clone() };
+            self.problem(&moved).model_rows(false, parameters, &curve.scale)
+        };
+        let (Some(here), Some(below), Some(above)) = (rows(0.0), rows(-ROUNDING_OF_X), rows(ROUNDING_OF_X)) else {
             return 0.0;
         };
-        let points = curve.weight.iter().zip(here.iter().zip(&there)).filter(|(weight, _)| **weight > 0.0);
-        points.map(|(weight, (a, b))| (weight * (b - a)).powi(2)).sum()
+        let points = curve.weight.iter().enumerate().filter(|(_, weight)| **weight > 0.0);
+        let change = |j: usize| (below[j] - here[j]).abs().max((above[j] - here[j]).abs());
+        points.map(|(j, weight)| (weight * change(j)).powi(2)).sum()
     }
 
     /// Compares the cost that a device `reported` with `cost`. Rounding may change it by Σ 2 |residual| · rounding,

@@ -186,6 +186,29 @@ fn other_formulas() {
     }
 }
 
+/// 7 · 0.1 is more than 0.7 in f64, and equal to it in f32; 49 · (1/49) is less than 1 in f64, and 49/49 is not.
+#[test]
+fn conditions_are_decided_as_in_f64() {
+    let tenths: Vec<f64> = (0..20).map(|j| f64::from(j) * 0.1).collect();
+    let whole: Vec<f64> = (40..60).map(f64::from).collect();
+    for (text, x, first) in [("select(x <= 0.7, a, b)", tenths, 7), ("select(x/c < 1, a, b)", whole, 9)] {
+        let y: Vec<f64> = (0..20).map(|j| if j < first { 1.0 } else { 11.0 } + 0.1 * f64::from(j).sin()).collect();
+        let mean = y[..first as usize].iter().sum::<f64>() / f64::from(first);
+        let formula = Formula::parse(text).unwrap();
+        let start: &[f64] = if formula.parameters().len() == 3 { &[49.0, 0.5, 12.0] } else { &[0.5, 12.0] };
+        let starts: Vec<f64> = start.iter().cycle().take(start.len() * 70).copied().collect();
+        let curves = Curves::on_common_grid(x, y.repeat(70), starts);
+        for device in devices() {
+            let fitter = CurveFitter::new(formula.clone(), device);
+            let fitter = if start.len() == 3 { fitter.fix("c") } else { fitter };
+            let columns = fitter.fit_columns(&curves).unwrap();
+            for a in columns.parameters.iter().skip(start.len() - 2).step_by(start.len()) {
+                assert!((a - mean).abs() < 1e-4, "{text}: {a}, not {mean}");
+            }
+        }
+    }
+}
+
 #[test]
 fn weights_masks_grids_and_bounds() {
     for device in devices() {

@@ -88,8 +88,8 @@ impl<R: Real> Outlook<R> {
     }
 
     /// Returns the square of the distance that all remaining steps cover together, in errors. Where two reductions
-    /// cannot be compared, it is the square of the next step's length, or 0 if that step is the one that was just
-    /// rejected.
+    /// cannot be compared, it is the square of the next step's length; after a rejection 0, unless that step is known
+    /// to be shorter than the rejected one, because the same step would be rejected again.
     #[inline(always)]
     pub fn squared_distance(&self) -> R {
         let is_another_step = !self.was_rejected | (self.reduction < self.previous);
