@@ -3,7 +3,7 @@
 // One pixel of a member an invocation. members, state, predictor (PREDICTORS x PIXELS a spectrum), perhaps scale (3 x
 // PARAMETERS a spectrum: units, lower and upper bounds), perhaps table, output (ROWS x PIXELS a member). f32.
 // predictors_at and scale_of are generated.
-//@use functions, gamma, members, state
+//@use functions, gamma, faddeeva, members, state
 
 // Position and spectrum of the member at hand: for differences, which ask for units and bounds.
 var<private> here: vec2<u32>;

@@ -7,7 +7,7 @@
 // fits: (BLOCK, PARAMETERS) parameters, as many variances, (BLOCK) chi2 and (BLOCK) ends: bits.
 // src/solver/small/packing.rs has the rows. fill(), predictors_at(), weight_at(), unit_at() and exponent_rounding() are
 // generated. Twin of src/cpu/small.rs and src/cpu/lanes.
-//@use functions, gamma, small_fit
+//@use functions, gamma, faddeeva, small_fit
 
 // What the rounds read of the observations of a workgroup's fits. The stride is odd, so that no two invocations meet in
 // a bank.

@@ -23,7 +23,8 @@ impl CurveModel {
     /// derivative. The source may have other functions, constants and `var<private>`, and call popfit's functions where
     /// WGSL's own are inaccurate (`log` is wrong by 1e-4 near 1 on some drivers): `expf logf powf sinf cosf tanf asinf
     /// acosf atanf atan2f sinhf coshf tanhf asinhf acoshf atanhf expm1f log1pf log10f log2f cbrtf erff erfcf gammaf
-    /// lgammaf hypotf minf maxf is_finite nan_like`. Where the model is not defined it returns `nan_like(0.0)`.
+    /// lgammaf faddeeva_re faddeeva_im hypotf minf maxf is_finite nan_like`. Where the model is not defined it returns
+    /// `nan_like(0.0)`.
     ///
     /// Loops without a bound are allowed. A GPU that takes seconds for them is lost. Software adapters end all loops of
     /// a point after 65,535 turns and report no error, so that their results are wrong. A twin in Rust

@@ -14,7 +14,7 @@ struct Builtin {
     text: &'static str,
 }
 
-const BUILTINS: [Builtin; 13] = [
+const BUILTINS: [Builtin; 14] = [
     Builtin { name: "linear1d", predictors: &["x"], parameters: &["offset", "slope"], text: "offset + slope*x" },
     Builtin {
         name: "gauss1d",
@@ -59,6 +59,12 @@ const BUILTINS: [Builtin; 13] = [
         predictors: &["x"],
         parameters: &["a", "m", "w", "f", "c"],
         text: "a*(f/(1 + 4*((x - m)/w)^2) + (1 - f)*exp(-4*ln(2)*((x - m)/w)^2)) + c",
+    },
+    Builtin {
+        name: "voigt",
+        predictors: &["x"],
+        parameters: &["a", "m", "s", "g", "c"],
+        text: "a*voigt(x - m, s, g) + c",
     },
     Builtin { name: "power_law", predictors: &["x"], parameters: &["a", "k"], text: "a*x^k" },
     Builtin { name: "power_law_offset", predictors: &["x"], parameters: &["a", "k", "c"], text: "a*x^k + c" },
@@ -188,6 +194,9 @@ mod tests {
             assert_eq!(row[1..5], wanted);
         }
         let degrees = Formula::builtin("polynomial(3)").unwrap();
-        assert_eq!((rows[13][1].as_str(), degrees.parameters().join(", ")), ("polynomial(n)", "c0, c1, c2, c3".into()));
+        assert_eq!(
+            (rows[BUILTINS.len()][1].as_str(), degrees.parameters().join(", ")),
+            ("polynomial(n)", "c0, c1, c2, c3".into())
+        );
     }
 }

@@ -5,6 +5,7 @@ use std::f64::consts::{LN_2, LN_10, PI};
 
 use super::function::{Function, Pair};
 use super::graph::{Graph, Node, NodeId};
+use crate::math::faddeeva::{Part, SLOPE_IM, SLOPE_RE};
 
 /// Maximum number of nodes of a graph with its derivatives, which may be far more than those of the formula: a product
 /// of n factors has n² nodes.
@@ -200,8 +201,20 @@ pub fn pair_slope(graph: &mut Graph, pair: Pair, [a, b]: [NodeId; 2], [da, db]: 
             // at its minimum, which has no slope, 0 is one of its subgradients
             graph.pair(Pair::Gate, value, slope)
         }
+        Pair::Faddeeva(Part { is_slope: false, is_imaginary }) => {
+            // w depends on z = a + ib alone: ∂w/∂a = w′ and ∂w/∂b = iw′
+            let (real, imaginary) =
+                (graph.pair(Pair::Faddeeva(SLOPE_RE), a, b), graph.pair(Pair::Faddeeva(SLOPE_IM), a, b));
+            if is_imaginary {
+                let (left, right) = (graph.multiply(imaginary, da), graph.multiply(real, db));
+                graph.add(left, right)
+            } else {
+                let (left, right) = (graph.multiply(real, da), graph.multiply(imaginary, db));
+                graph.subtract(left, right)
+            }
+        }
         Pair::Gate => graph.pair(Pair::Gate, a, db),
-        // comparisons are flat between their steps, and second derivatives of powers are not needed
-        Pair::Less | Pair::LessEqual | Pair::Equal | Pair::PowLog => graph.number(0.0),
+        // comparisons are flat between their steps, and second derivatives are not needed
+        Pair::Less | Pair::LessEqual | Pair::Equal | Pair::PowLog | Pair::Faddeeva(_) => graph.number(0.0),
     }
 }

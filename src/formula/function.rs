@@ -3,6 +3,7 @@
 use std::f64::consts::{E, PI};
 
 use crate::math::Real;
+use crate::math::faddeeva::{IM, Part, RE};
 use crate::math::gamma::digamma;
 use crate::math::lanes::pick;
 
@@ -53,6 +54,8 @@ pub enum Pair {
     Max,
     /// √(a² + b²).
     Hypot,
+    /// A part of the Faddeeva function w(a + ib), or of its derivative, for derivatives.
+    Faddeeva(Part),
     /// 1 where the first is less than the second, else 0.
     Less,
     /// 1 where the first is less than the second or equal to it, else 0.
@@ -76,6 +79,8 @@ pub enum Callable {
     Heaviside,
     /// `copysign(a, b)`: |a| with the sign of b, which is positive where b is 0 or NaN.
     CopySign,
+    /// `voigt(x, sigma, gamma)`: the convolution of a Gauss function and a Lorentz function of unit area.
+    Voigt,
 }
 
 impl Callable {
@@ -85,13 +90,13 @@ impl Callable {
             Callable::One(_) => (1, 1, "one argument"),
             Callable::Two(_) | Callable::Heaviside | Callable::CopySign => (2, 2, "two arguments"),
             Callable::Several(_) => (2, usize::MAX, "at least two arguments"),
-            Callable::Select => (3, 3, "three arguments"),
+            Callable::Select | Callable::Voigt => (3, 3, "three arguments"),
         }
     }
 }
 
 /// Names of functions. The name in WGSL follows the first name of a function.
-pub const FUNCTIONS: [(&str, Callable); 43] = [
+pub const FUNCTIONS: [(&str, Callable); 46] = [
     ("sin", Callable::One(Function::Sin)),
     ("cos", Callable::One(Function::Cos)),
     ("tan", Callable::One(Function::Tan)),
@@ -135,6 +140,9 @@ pub const FUNCTIONS: [(&str, Callable); 43] = [
     ("select", Callable::Select),
     ("heaviside", Callable::Heaviside),
     ("copysign", Callable::CopySign),
+    ("faddeeva_re", Callable::Two(Pair::Faddeeva(RE))),
+    ("faddeeva_im", Callable::Two(Pair::Faddeeva(IM))),
+    ("voigt", Callable::Voigt),
 ];
 
 /// Constants that a formula may name.
@@ -239,6 +247,7 @@ impl Pair {
             Pair::Max => a.max(b),
             Pair::Hypot if a.is_nan() || b.is_nan() => f64::NAN,
             Pair::Hypot => a.hypot(b),
+            Pair::Faddeeva(part) => part.value(a, b),
             Pair::Less => f64::from(u8::from(a < b)),
             Pair::LessEqual => f64::from(u8::from(a <= b)),
             Pair::Equal => f64::from(u8::from(a == b)),
@@ -255,6 +264,10 @@ impl Pair {
             Pair::Min => "minf",
             Pair::Max => "maxf",
             Pair::Hypot => "hypotf",
+            Pair::Faddeeva(Part { is_slope: false, is_imaginary: false }) => "faddeeva_re",
+            Pair::Faddeeva(Part { is_slope: false, is_imaginary: true }) => "faddeeva_im",
+            Pair::Faddeeva(Part { is_slope: true, is_imaginary: false }) => "faddeeva_slope_re",
+            Pair::Faddeeva(Part { is_slope: true, is_imaginary: true }) => "faddeeva_slope_im",
             Pair::Less => "less",
             Pair::LessEqual => "less_equal",
             Pair::Equal => "equal",

@@ -4,8 +4,10 @@
 //! however deep a formula is.
 
 use std::collections::HashMap;
+use std::f64::consts::{PI, SQRT_2};
 
 use super::function::{Function, Pair, integer_power};
+use crate::math::faddeeva::RE;
 
 /// Index of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -322,6 +324,22 @@ impl Graph {
         let twice = self.multiply(two, is_negative);
         let sign = self.subtract(one, twice);
         self.multiply(size, sign)
+    }
+
+    /// Returns the node of the Voigt function, Re w((x + iγ)/s) / (√π s) with s = √2 |σ|, where w is the Faddeeva
+    /// function; at σ = 0 the Lorentz function.
+    pub fn voigt(&mut self, x: NodeId, sigma: NodeId, gamma: NodeId) -> NodeId {
+        // a width σ of 2⁻³⁰ of |x| or γ is as good as none, and keeps the arguments finite
+        let (share, scale, root) = (self.number(1.0 / 1_073_741_824.0), self.number(SQRT_2), self.number(PI.sqrt()));
+        let (sigma, x_size, gamma_size) =
+            (self.call(Function::Abs, sigma), self.call(Function::Abs, x), self.call(Function::Abs, gamma));
+        let distance = self.pair(Pair::Max, x_size, gamma_size);
+        let least = self.multiply(share, distance);
+        let width = self.pair(Pair::Max, sigma, least);
+        let s = self.multiply(scale, width);
+        let (real, imaginary) = (self.divide(x, s), self.divide(gamma, s));
+        let (w, norm) = (self.pair(Pair::Faddeeva(RE), real, imaginary), self.multiply(root, s));
+        self.divide(w, norm)
     }
 
     /// Returns the node of an operation, or that of its value if all operands are numbers and the value is finite.

@@ -48,11 +48,15 @@ use token::Complaint;
 ///
 /// A formula has numbers, names, `+ - * /`, powers (`^` or `**`, from the right; −x² is −(x²)) and parentheses, and
 /// the functions `sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp expm1 ln log log1p log10 log2
-/// sqrt cbrt abs sign erf erfc pow hypot copysign gamma lgamma min max heaviside select`; `log` is the natural one,
-/// `min` and `max` take two or more arguments, and `arcsin …` are known, too. `pi` (or π) and `e` are constants. Every
-/// other name that is no predictor and no named term is a parameter ([`warnings`](Self::warnings) lists those that are
-/// likely mistakes). Derivatives of `abs`, `min`, `max` are those of one side where there are two; that of `sign` is
-/// zero.
+/// sqrt cbrt abs sign erf erfc pow hypot copysign gamma lgamma voigt faddeeva_re faddeeva_im min max heaviside
+/// select`; `log` is the natural one, `min` and `max` take two or more arguments, and `arcsin …` are known, too. `pi`
+/// (or π) and `e` are constants. Every other name that is no predictor and no named term is a parameter
+/// ([`warnings`](Self::warnings) lists those that are likely mistakes). Derivatives of `abs`, `min`, `max` are those of
+/// one side where there are two; that of `sign` is zero.
+///
+/// `voigt(x, sigma, gamma)` is the convolution of a Gauss function of the standard deviation `sigma` and a Lorentz
+/// function of the half width `gamma`, of unit area; either width may be 0, and the sign of `sigma` does not matter.
+/// `faddeeva_re(x, y)` and `faddeeva_im(x, y)` are the parts of w(x + iy) = e^(−z²) erfc(−iz).
 ///
 /// Comparisons (`< <= > >= == !=`) are 1 or 0, and `and` and `or` join them. `select(condition, a, b)` is a where the
 /// condition is not 0, else b, and the one that is not selected may be infinite or NaN. `heaviside(x, h)` is h at x =

@@ -56,7 +56,10 @@ impl Elementary for f64 {
     }
     #[inline(always)]
     fn call_pair(pair: Pair, a: &[f64], b: &[f64], out: &mut [f64]) {
-        zip(a, b, out, |x, y| pair.value(x, y));
+        match pair {
+            Pair::Faddeeva(part) => part.fill(a, b, out),
+            _ => zip(a, b, out, |x, y| pair.value(x, y)),
+        }
     }
 }
 
@@ -104,6 +107,7 @@ impl Elementary for f32 {
             Pair::Min => zip(a, b, out, |x, y| if nan(x, y) { f32::NAN } else { x.min(y) }),
             Pair::Max => zip(a, b, out, |x, y| if nan(x, y) { f32::NAN } else { x.max(y) }),
             Pair::Hypot => zip(a, b, out, functions::hypot),
+            Pair::Faddeeva(part) => part.fill(a, b, out),
             Pair::Less => zip(a, b, out, |x, y| if x < y { 1.0 } else { 0.0 }),
             Pair::LessEqual => zip(a, b, out, |x, y| if x <= y { 1.0 } else { 0.0 }),
             Pair::Equal => zip(a, b, out, |x, y| if x == y { 1.0 } else { 0.0 }),

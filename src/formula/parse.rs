@@ -34,11 +34,13 @@ pub struct Parsed {
 const NO_PARAMETERS: [&str; 5] = ["nan", "inf", "infinity", "true", "false"];
 
 /// What to write instead of functions of other languages.
-const ELSEWHERE: [(&str, &str); 4] = [
+const ELSEWHERE: [(&str, &str); 6] = [
     ("not", "(condition) == 0"),
     ("if", "select(condition, a, b)"),
     ("where", "select(condition, a, b)"),
     ("piecewise", "select(condition, a, b)"),
+    ("wofz", "faddeeva_re(x, y) or faddeeva_im(x, y)"),
+    ("voigt_profile", "voigt(x, sigma, gamma)"),
 ];
 
 /// A named term of a formula.
@@ -329,6 +331,7 @@ impl Parser<'_> {
             (Callable::Select, &[condition, a, b]) => self.graph.select(condition, a, b),
             (Callable::Heaviside, &[x, at_zero]) => self.graph.heaviside(x, at_zero),
             (Callable::CopySign, &[a, b]) => self.graph.copy_sign(a, b),
+            (Callable::Voigt, &[x, sigma, gamma]) => self.graph.voigt(x, sigma, gamma),
             _ => return complain(at, format!("`{name}` takes {}", callable.arity().2)),
         };
         self.finite(node, at)

@@ -9,6 +9,8 @@ use super::graph::{Graph, Node, NodeId};
 
 /// Roundings of a function's value: a few units in the last place.
 const FUNCTION: f64 = 8.0;
+/// Roundings of the real and the imaginary part of the Faddeeva function.
+const FADDEEVA: [f64; 2] = [16.0, 64.0];
 
 /// The unit of the bounds, 2⁻²⁴.
 const UNIT: f64 = 1.0 / 16_777_216.0;
@@ -117,7 +119,11 @@ impl Errors<'_> {
                 let (zero, one) = (self.graph.number(0.0), self.graph.number(1.0));
                 let by_a = pair_slope(self.graph, pair, [a, b], [one, zero]);
                 let by_b = pair_slope(self.graph, pair, [a, b], [zero, one]);
-                self.carried([a, b], [by_a, by_b], own, FUNCTION)
+                let roundings = match pair {
+                    Pair::Faddeeva(part) => FADDEEVA[usize::from(part.is_imaginary)],
+                    _ => FUNCTION,
+                };
+                self.carried([a, b], [by_a, by_b], own, roundings)
             }
         }
     }

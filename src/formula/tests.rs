@@ -4,7 +4,7 @@ use crate::solver::small::{LaneBlock, LaneGrid};
 use super::*;
 
 /// Formulas, a point of each predictor and parameters inside their domain.
-const TABLE: [(&str, &[f64]); 30] = [
+const TABLE: [(&str, &[f64]); 32] = [
     ("a*exp(-(x-m)^2/(2*s^2)) + c", &[2.0, 1.0, 0.5, 0.1]),
     ("b1*(b2 + x)**(-1/b3)", &[-2500.0, 40.0, 0.9]),
     ("b1/(1 + exp(b2 - b3*x))**(1/b4)", &[700.0, 5.0, 0.7, 1.3]),
@@ -35,6 +35,8 @@ const TABLE: [(&str, &[f64]); 30] = [
     ("(0.5 <= x and x < 0.9 or x == 1.2)*a + (x != 0.7)*b*x + heaviside(x - c, d)", &[2.0, 0.4, 0.7555, 0.3]),
     ("a*gamma(b*x) + lgamma(c*x)*gamma(x - c) - gammaln(d - x)", &[2.0, 1.4, 0.4, 0.2345]),
     ("a*select(x > 0.7, sqrt(x - 0.7*b), 0)", &[2.0, 0.95]),
+    ("a*faddeeva_re(x - b, c*x) + b*faddeeva_im(a*x, b - c)", &[2.0, 0.95, 0.3]),
+    ("a*voigt(x - m, s, g) + voigt(20*x, g - m, s) + a*voigt(x, s, -g/9)", &[2.0, 0.9, 0.3, 0.2]),
 ];
 
 /// Central differences meet the derivatives: their own error is about 1e-9 of the value and of the slope.
@@ -112,6 +114,13 @@ fn values_are_those_of_the_same_expression_in_rust() {
         ("a*gamma(4.5)", 11.631_728_396_567_448),
         ("a*lgamma(-1.5)", 0.860_047_015_376_481_1),
         ("lgamma(a + 2^-20)", -5.504_750_066_148_867e-7),
+        ("a*voigt(x, 0.3, 0.2)", 0.031_834_761_006_159_04),
+        ("a*voigt(x, -1.2, 0)", 0.152_207_571_157_518_26),
+        ("a*voigt(x - 1.5, 0.5, 1e-3)", 0.796_612_915_331_194),
+        ("a*voigt(x, 0, 0.4)", 0.052_831_516_379_052_394),
+        ("a*voigt(x, 1e-300, 0.4)", 0.052_831_516_379_052_394),
+        ("a*faddeeva_re(-x, 0.001)", 0.105_720_158_703_314_26),
+        ("-a*faddeeva_im(-x, 0.001)", 0.482_911_133_898_116_6),
     ] {
         assert!((value(text, &[1.0]) / exact - 1.0).abs() < 1e-15, "{text}");
     }
@@ -220,6 +229,8 @@ fn mistakes_are_shown_where_they_are() {
         ("a*(x < 1 AND x > 0)", 10, "write and instead of `AND`"),
         ("a*not(x < 1)", 3, "write (condition) == 0"),
         ("a*where(x < 1, 2, 3)", 3, "write select(condition, a, b)"),
+        ("a*voigt_profile(x, s, g)", 3, "write voigt(x, sigma, gamma)"),
+        ("a*voigt(x, s)", 13, "takes three arguments"),
         ("a*(x = 1)", 6, "`==` compares"),
         ("a*(x ! 1)", 6, "`!` has no meaning"),
         ("a*x >= ", 8, "before the end"),
@@ -279,7 +290,7 @@ fn mistakes_are_shown_where_they_are() {
 /// Values in f32 lie within their bounds of those in f64, and the bounds are not idle.
 #[test]
 fn rounding_stays_within_its_bounds() {
-    let cases: [(&str, &[f32]); 7] = [
+    let cases: [(&str, &[f32]); 9] = [
         ("a*exp(-(x-m)^2/(2*s^2)) + c", &[1.0, 2.1, 0.7, 10000.0]),
         ("a*sin(w*x + p)", &[2.0, 13.7, 0.3]),
         ("a/(1 + exp(-(x-m)/s))", &[4.0, 1.3, 0.8]),
@@ -287,6 +298,8 @@ fn rounding_stays_within_its_bounds() {
         ("a*tanh(k*x) + ln(b + x)", &[4.0, 0.7, 3.0]),
         ("(x - a)/(x + b) - c*x", &[1.1, 0.7, 0.3]),
         ("select(x > 1.07, a*sqrt(x - 1.07), b*hypot(x, c))", &[1.1, 0.7, 0.3]),
+        ("a*voigt(x - m, s, g) + c", &[1.1, 1.7, 0.6, 0.2, 0.01]),
+        ("a*voigt(x - m, s, g)", &[1.1, 0.9, 0.0001, 0.2]),
     ];
     for (text, parameters) in cases {
         let formula = Formula::parse(text).unwrap();

@@ -7,6 +7,7 @@ use super::context::{Context, Options};
 use super::pipelines::Unbound;
 use super::{buffers, pipelines, readback};
 use crate::Result;
+use crate::math::faddeeva::{IM, Part, RE, SLOPE_IM, SLOPE_RE};
 use crate::math::gamma::digamma;
 use popfit_testing::required::{Need, skip};
 
@@ -29,7 +30,7 @@ fn evaluate(context: &Context, expression: &str, points: &[f32]) -> Result<Vec<f
         &constants,
         "test",
         &text,
-        &["functions", "gamma", "activation", "halves"],
+        &["functions", "gamma", "faddeeva", "activation", "halves"],
         None,
     );
     let module = pipelines::shader_module(context, "test", &source)?;
@@ -49,7 +50,7 @@ fn evaluate(context: &Context, expression: &str, points: &[f32]) -> Result<Vec<f
 }
 
 /// Largest relative error (absolute below `floor`) over `first..last`.
-fn worst(context: &Context, expression: &str, exact: fn(f64) -> f64, range: (f32, f32), floor: f64) -> f64 {
+fn worst(context: &Context, expression: &str, exact: impl Fn(f64) -> f64, range: (f32, f32), floor: f64) -> f64 {
     let (first, last) = range;
     let points: Vec<f32> = (0..20_001).map(|i| first + (last - first) * i as f32 / 20_000.0).collect();
     let values = evaluate(context, expression, &points).expect("the shader runs");
@@ -155,6 +156,30 @@ fn functions_of_formulas_are_accurate() {
     }
 }
 
+/// Both parts of w and of its derivative, on lines through the upper half-plane and one below it.
+#[test]
+fn the_faddeeva_function_is_accurate() {
+    let Some(context) = context() else { return };
+    for (first, last) in [(-3.0, 3.0), (0.0, 14.0), (10.0, 1e6)] {
+        for y in [0.0, 1e-6, 0.03, 0.4, 1.7, 4.6, 4.8, 30.0, -0.3] {
+            // below the real axis there are zeros
+            let floor = if y < 0.0 { 1.0 } else { 1e-30 };
+            let cases: [(&str, Part, f64, f64); 4] = [
+                ("re", RE, floor, 1e-6),
+                ("im", IM, floor, 4e-6),
+                ("slope_re", SLOPE_RE, 1e-1, 3e-5),
+                ("slope_im", SLOPE_IM, 1e-1, 3e-5),
+            ];
+            for (name, part, floor, tolerance) in cases {
+                let expression = format!("faddeeva_{name}(x, {y:?})");
+                let error = worst(&context, &expression, |x| part.value(x, f64::from(y as f32)), (first, last), floor);
+                println!("{expression} from {first} to {last}: {error:.2e}");
+                assert!(error <= tolerance, "{expression} from {first} to {last}: {error:e} > {tolerance:e}");
+            }
+        }
+    }
+}
+
 #[test]
 fn special_values_pass_through() {
     let Some(context) = context() else { return };
@@ -170,6 +195,10 @@ fn special_values_pass_through() {
         "gammaf(x)",
         "lgammaf(x)",
         "digammaf(x)",
+        "faddeeva_re(x, 1.0)",
+        "faddeeva_im(1.0, x)",
+        "faddeeva_slope_re(x, -1.0)",
+        "faddeeva_slope_im(1.0, x)",
     ];
     let others = ["expf(x)", "logf(x)", "tanhf(x)", "erff(x)", "silu(x).x", "gelu(x).x", "relu(x).x"];
     for expression in near.into_iter().chain(others) {

@@ -33,7 +33,7 @@ pub struct Custom {
     pub table: Arc<[f32]>,
     /// `fn fill(x: f32, u: ptr<function, array<f32, P>>, out: ptr<function, array<f32, ROWS>>)`, for one pixel;
     /// `x: array<f32, D>` for several predictors. It may call the functions of `math.wgsl`,
-    /// `functions.wgsl` and `gamma.wgsl` in `shaders/shared`.
+    /// `functions.wgsl`, `gamma.wgsl` and `faddeeva.wgsl` in `shaders/shared`.
     pub wgsl: String,
     /// The same in Rust, for all pixels.
     pub rust: CustomFunction,

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 /// Files of `shaders/shared/`.
-const SHARED: [(&str, &str); 36] = [
+const SHARED: [(&str, &str); 37] = [
     ("activation", include_str!("../../shaders/shared/activation.wgsl")),
     ("basis", include_str!("../../shaders/shared/basis.wgsl")),
     ("box", include_str!("../../shaders/shared/box.wgsl")),
@@ -16,6 +16,7 @@ const SHARED: [(&str, &str); 36] = [
     ("elimination", include_str!("../../shaders/shared/elimination.wgsl")),
     ("elimination_first", include_str!("../../shaders/shared/elimination_first.wgsl")),
     ("estimator", include_str!("../../shaders/shared/estimator.wgsl")),
+    ("faddeeva", include_str!("../../shaders/shared/faddeeva.wgsl")),
     ("faces", include_str!("../../shaders/shared/faces.wgsl")),
     ("functions", include_str!("../../shaders/shared/functions.wgsl")),
     ("gamma", include_str!("../../shaders/shared/gamma.wgsl")),

@@ -10,6 +10,7 @@ pub mod aligned;
 pub mod convolve;
 pub mod covariance;
 mod double;
+pub mod faddeeva;
 pub mod functions;
 pub mod gamma;
 pub mod gram;
@@ -23,6 +24,7 @@ pub mod scan;
 mod single;
 pub mod taps;
 pub mod triangle;
+pub mod turn;
 pub mod values;
 pub mod vectors;
 

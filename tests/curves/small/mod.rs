@@ -209,6 +209,34 @@ fn conditions_are_decided_as_in_f64() {
     }
 }
 
+/// Voigt profiles of the widths 0 to 1.2, both bounded by 0, at which many fits end.
+#[test]
+fn voigt_profiles_end_at_their_minima() {
+    let x: Vec<f64> = (0..50).map(|j| 0.25 * f64::from(j)).collect();
+    let formula = Formula::builtin("voigt").unwrap();
+    let mut random = Sequence(7);
+    let (mut y, mut starts) = (Vec::new(), Vec::new());
+    for k in 0..300 {
+        let widths = [1.2 * random.uniform(), 1.2 * random.uniform()];
+        let [s, g] = [[widths[0], widths[1]], [0.0, widths[1] + 0.3], [widths[0] + 0.3, 0.0]][k % 3];
+        let truth = [4.0 + 4.0 * random.uniform(), 5.0 + random.uniform(), s, g, 0.5];
+        y.extend(formula.values(&x, &truth).unwrap().iter().map(|m| m + 0.05 * random.normal()));
+        starts.extend([5.0, 5.5, 0.6, 0.6, 0.3]);
+    }
+    let curves = Curves::on_common_grid(x, y, starts);
+    for device in devices() {
+        let fitter = CurveFitter::new(formula.clone(), device).bounds("s", 0.0, 9.0).bounds("g", 0.0, 9.0);
+        let (columns, fits) = (fitter.fit_columns(&curves).unwrap(), fitter.fit(&curves).unwrap());
+        let mut at_zero = 0;
+        for (k, fit) in fits.iter().enumerate() {
+            let (fast, exact, found) = (columns.chi2[k], fit.chi2, &columns.parameters[5 * k..5 * k + 5]);
+            assert!((fast - exact).abs() <= 1e-4 * 0.0025 * 45.0, "{k}: {fast} {exact} {found:?}");
+            at_zero += usize::from(found[2..4].contains(&0.0));
+        }
+        assert!(at_zero > 60, "{at_zero} fits end at a width of 0");
+    }
+}
+
 #[test]
 fn weights_masks_grids_and_bounds() {
     for device in devices() {
