@@ -15,6 +15,7 @@
 //! ```
 
 mod builtin;
+mod compile;
 mod derive;
 mod direct;
 mod function;
@@ -22,6 +23,7 @@ mod fuse;
 mod graph;
 mod hoist;
 mod lanes;
+mod names;
 mod operation;
 mod parse;
 mod rounding;
@@ -35,14 +37,14 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::solver::small::{AddUp, LaneModel, Rounding};
+use compile::{compile, parsed};
 use direct::Direct;
 use function::{CONSTANTS, FUNCTIONS};
 use lanes::LaneTape;
+use names::{check_parameters, check_predictors};
 pub(crate) use operation::Elementary;
-use parse::Parsed;
 use tape::Tape;
 pub(crate) use tie::{Tie, Ties};
-use token::Complaint;
 
 /// A model y = f(x; p), its parameters named by its text.
 ///
@@ -131,6 +133,32 @@ impl Formula {
         let parsed = parsed(text, &predictors, Vec::new())?;
         if parsed.parameters.is_empty() {
             return Err(Error::Formula { formula: text.into(), column: 1, message: "no parameter to fit".into() });
+        }
+        compile(text, predictors, parsed)
+    }
+
+    /// Parses a formula with these predictors and these parameters, in this order. The text need not have all of them:
+    /// no data determine the others, which stay at their starts.
+    ///
+    /// ```
+    /// # use popfit::Formula;
+    /// let line = Formula::parse_exactly("slope*x", &["x"], &["offset", "slope"])?;
+    /// assert_eq!(line.parameters(), ["offset", "slope"]);
+    /// assert!(Formula::parse_exactly("slope*x + c", &["x"], &["offset", "slope"]).is_err());
+    /// # Ok::<(), popfit::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`parse_with`](Self::parse_with); [`Error::Formula`] if the text has another name;
+    /// [`Error::InvalidArgument`] if a name cannot be a parameter's.
+    pub fn parse_exactly(text: &str, predictors: &[&str], parameters: &[&str]) -> Result<Formula> {
+        let predictors = check_predictors(predictors)?;
+        let order = check_parameters(parameters, &predictors)?;
+        let parsed = parsed(text, &predictors, order)?;
+        if let Some(name) = parsed.parameters.get(parameters.len()) {
+            let message =
+                format!("`{name}` is neither a predictor nor one of the parameters {}", parameters.join(", "));
+            return Err(Error::Formula { formula: text.into(), column: names::column(text, name), message });
         }
         compile(text, predictors, parsed)
     }
@@ -330,68 +358,6 @@ impl Formula {
         self.fill(derivatives, x, parameters, &mut output);
         Ok(output)
     }
-}
-
-/// Parses a formula into a graph, with the parameters in `order` first and others as they appear in the text.
-fn parsed(text: &str, predictors: &[String], order: Vec<String>) -> Result<Parsed> {
-    let at = |Complaint { at, message }| Error::Formula { formula: text.into(), column: at + 1, message };
-    parse::parse(text, predictors, order).map_err(at)
-}
-
-/// Differentiates a parsed formula by its parameters and compiles it into all forms.
-fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Formula> {
-    let Parsed { mut graph, value, parameters, terms } = parsed;
-    let mut rows = vec![value];
-    let too_large = |message| Error::Formula { formula: text.into(), column: 1, message };
-    rows.extend(derive::derivatives(&mut graph, value, parameters.len()).map_err(too_large)?);
-    let linear = graph.linear(&rows[1..]);
-    let flat = (0..parameters.len()).filter(|p| graph.constant(rows[1 + p]) == Some(0.0)).collect();
-    let is_used = |k: usize| graph.nodes.iter().any(|node| matches!(node, graph::Node::Predictor(d) if *d == k));
-    let unused = (0..predictors.len()).filter(|k| !is_used(*k)).collect();
-    let lanes = LaneTape::new(&graph, &rows);
-    let rounding = [false, true].map(|held| {
-        let mut errors = graph.clone();
-        let bound = rounding::rounding(&mut errors, value, held);
-        Arc::new(LaneTape::new(&errors, &[value, bound]))
-    });
-    let wgsl = |rows| wgsl::fill(&graph, rows, predictors.len(), parameters.len());
-    Ok(Formula {
-        text: text.into(),
-        value: Arc::new(Tape::new(&graph, &rows[..1])),
-        linearisation: Arc::new(Tape::new(&graph, &rows)),
-        lanes: Arc::new(lanes),
-        lane_values: Arc::new(LaneTape::new(&graph, &rows[..1])),
-        direct: None,
-        rounding,
-        value_wgsl: wgsl(&rows[..1]),
-        linearisation_wgsl: wgsl(&rows),
-        linear,
-        flat,
-        unused,
-        predictors,
-        parameters,
-        terms,
-    })
-}
-
-/// Returns the predictors' names, or fails if there are none, or one is invalid, a function, a constant or repeated.
-fn check_predictors(predictors: &[&str]) -> Result<Vec<String>> {
-    if predictors.is_empty() {
-        return Err(Error::invalid("predictors", "a formula needs a predictor"));
-    }
-    for (k, name) in predictors.iter().enumerate() {
-        let is_name = name.starts_with(|c: char| c.is_alphabetic() || c == '_') && name.chars().all(token::is_of_name);
-        let is_constant = function::CONSTANTS.iter().any(|(known, _)| known == name);
-        let taken = function::is_function(name) || is_constant || parse::is_operator(name);
-        let why = match (is_name, taken, predictors[..k].contains(name)) {
-            (false, ..) => "is no name",
-            (_, true, _) => "is a function, a constant or an operator of formulas",
-            (.., true) => "is named twice",
-            _ => continue,
-        };
-        return Err(Error::invalid("predictors", format!("predictor `{name}` {why}")));
-    }
-    Ok(predictors.iter().map(|name| (*name).to_owned()).collect())
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ pub fn parse(text: &str, predictors: &[String], parameters: Vec<String>) -> Resu
 }
 
 /// Returns whether a name is refused as a parameter's and as a term's.
-fn is_refused(name: &str) -> bool {
+pub fn is_refused(name: &str) -> bool {
     NO_PARAMETERS.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 

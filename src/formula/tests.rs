@@ -287,6 +287,22 @@ fn mistakes_are_shown_where_they_are() {
     }
 }
 
+#[test]
+fn parameters_that_the_text_does_not_have() {
+    let parse = |text: &str, names: &[&str]| Formula::parse_exactly(text, &["x"], names);
+    let line = parse("b*x", &["a", "b"]).unwrap();
+    assert_eq!(line.linearise(&[3.0], &[7.0, 2.0]).unwrap(), [6.0, 0.0, 3.0]);
+    assert!(line.warnings()[0].contains("`a`"), "{:?}", line.warnings());
+    assert_eq!(parse("1 + x", &["a"]).unwrap().value(&[3.0], &[7.0]).unwrap(), 4.0);
+    match parse("ab*x + b", &["ab"]) {
+        Err(Error::Formula { column: 8, message, .. }) => assert!(message.contains("`b` is neither"), "{message}"),
+        other => panic!("{other:?}"),
+    }
+    for names in [&[][..], &["a", "a"], &["x"], &["pi"], &["nan"], &["2a"]] {
+        assert!(matches!(parse("a*x", names), Err(Error::InvalidArgument { .. })), "{names:?}");
+    }
+}
+
 /// Values in f32 lie within their bounds of those in f64, and the bounds are not idle.
 #[test]
 fn rounding_stays_within_its_bounds() {
