@@ -1,4 +1,4 @@
-// The Faddeeva function w(z) = exp(-z^2) erfc(-iz) and its derivative, for formulas: a trapezoidal rule and the residue
+// The Faddeeva function w(z) = exp(-z^2) erfc(-iz) and its derivatives, for formulas: a trapezoidal rule and the residue
 // of the pole that it passes (Al Azah & Chandler-Wilde 2021). Twin of src/math/faddeeva, which has the formulas.
 // Tested against f64 on every adapter.
 //@use math, functions
@@ -13,7 +13,7 @@ const FADDEEVA_TURN: f32 = 9.3789442;
 const FADDEEVA_NO_BELL: f32 = 11.0;
 // Where w(z) is i/(sqrt(pi) z) to rounding.
 const FADDEEVA_FAR: f32 = 1e4;
-// Smallest |z|^2 at which the asymptotic series of the derivative has all digits.
+// Smallest |z|^2 at which the asymptotic series of the derivatives are used.
 const FADDEEVA_ASYMPTOTIC: f32 = 25.0;
 const FADDEEVA_LARGEST: f32 = 1e30;
 
@@ -28,10 +28,12 @@ fn faddeeva_quadrant(x: f32, y: f32) -> vec2<f32> {
     return select(z, vec2<f32>(FADDEEVA_LARGEST), z > vec2<f32>(FADDEEVA_LARGEST));
 }
 
-// exp(-z^2).
+// exp(-z^2): 0 where its size is, and real on both axes.
 fn faddeeva_bell(x: f32, y: f32) -> vec2<f32> {
     let angle = 2.0 * x * y;
-    return expf((y - x) * (y + x)) * vec2<f32>(cosf(angle), -sinf(angle));
+    let size = expf((y - x) * (y + x));
+    let re = select(size * cosf(angle), 0.0, size == 0.0);
+    return vec2<f32>(re, select(-size * sinf(angle), 0.0, size == 0.0 || angle == 0.0));
 }
 
 // exp(-x^2) for x >= 0, whose relative error does not grow with x.
@@ -47,8 +49,8 @@ fn faddeeva_term(z: vec2<f32>, t: f32, weight: f32) -> vec2<f32> {
     return vec2<f32>(square + t * t, square - t * t) * (weight / distances);
 }
 
-// w(x + iy) for x, y >= 0.
-fn faddeeva_in_quadrant(far: vec2<f32>) -> vec2<f32> {
+// w(x + iy) for x and y from 0 to FADDEEVA_LARGEST.
+fn faddeeva_rule(far: vec2<f32>) -> vec2<f32> {
     let scale = max(1.0, max(far.x, far.y) / FADDEEVA_FAR);
     let z = far / scale;
     // x is a multiple of h/2 and an offset; the nodes are the odd multiples if it is an even one
@@ -76,59 +78,79 @@ fn faddeeva_in_quadrant(far: vec2<f32>) -> vec2<f32> {
     return (z.yx * sum + residue) / scale;
 }
 
-// The derivative of w at x + iy for x, y >= 0; far from 0 by its asymptotic series.
-fn faddeeva_slope_in_quadrant(z: vec2<f32>) -> vec2<f32> {
+// w, its first or its second derivative at z for x, y >= 0; the derivatives far from 0 by their asymptotic series.
+fn faddeeva_in_quadrant(z: vec2<f32>, order: u32) -> vec2<f32> {
     let square = dot(z, z);
-    if square < FADDEEVA_ASYMPTOTIC {
-        return vec2<f32>(0.0, 1.12837917) - 2.0 * faddeeva_product(z, faddeeva_in_quadrant(z));
+    if order == 0u || square < FADDEEVA_ASYMPTOTIC {
+        let w = faddeeva_rule(z);
+        if order == 0u {
+            return w;
+        }
+        let slope = vec2<f32>(0.0, 1.12837917) - 2.0 * faddeeva_product(z, w);
+        if order == 1u {
+            return slope;
+        }
+        return -2.0 * (w + faddeeva_product(z, slope));
     }
     let inverse = vec2<f32>(z.x / square, -(z.y / square));
     let power = faddeeva_product(inverse, inverse);
     let half = 0.5 * power;
-    var sum = vec2<f32>(2027025.0, 0.0);
-    sum = faddeeva_product(sum, half) + vec2<f32>(135135.0, 0.0);
-    sum = faddeeva_product(sum, half) + vec2<f32>(10395.0, 0.0);
-    sum = faddeeva_product(sum, half) + vec2<f32>(945.0, 0.0);
-    sum = faddeeva_product(sum, half) + vec2<f32>(105.0, 0.0);
-    sum = faddeeva_product(sum, half) + vec2<f32>(15.0, 0.0);
-    sum = faddeeva_product(sum, half) + vec2<f32>(3.0, 0.0);
+    let first = order == 1u;
+    var sum = vec2<f32>(select(16216200.0, 2027025.0, first), 0.0);
+    sum = faddeeva_product(sum, half) + vec2<f32>(select(945945.0, 135135.0, first), 0.0);
+    sum = faddeeva_product(sum, half) + vec2<f32>(select(62370.0, 10395.0, first), 0.0);
+    sum = faddeeva_product(sum, half) + vec2<f32>(select(4725.0, 945.0, first), 0.0);
+    sum = faddeeva_product(sum, half) + vec2<f32>(select(420.0, 105.0, first), 0.0);
+    sum = faddeeva_product(sum, half) + vec2<f32>(select(45.0, 15.0, first), 0.0);
+    sum = faddeeva_product(sum, half) + vec2<f32>(select(6.0, 3.0, first), 0.0);
     sum = faddeeva_product(sum, half) + vec2<f32>(1.0, 0.0);
     let far = faddeeva_product(sum, power);
-    return 0.56418958 * vec2<f32>(far.y, -far.x);
+    if first {
+        return 0.56418958 * vec2<f32>(far.y, -far.x);
+    }
+    let farther = faddeeva_product(far, inverse);
+    return 1.12837917 * vec2<f32>(-farther.y, farther.x);
 }
 
-// w(x + iy), in the lower half-plane by w(-z) = 2 exp(-z^2) - w(z).
-fn faddeeva(x: f32, y: f32) -> vec2<f32> {
-    let upper = faddeeva_in_quadrant(faddeeva_quadrant(x, y));
-    let w = vec2<f32>(upper.x, select(upper.y, -upper.y, x < 0.0));
+// w, its first or its second derivative at x + iy; in the lower half-plane by w(z) = 2 exp(-z^2) - w(-z).
+fn faddeeva(x: f32, y: f32, order: u32) -> vec2<f32> {
+    let quadrant = faddeeva_in_quadrant(faddeeva_quadrant(x, y), order);
+    let left = select(vec2<f32>(quadrant.x, -quadrant.y), vec2<f32>(-quadrant.x, quadrant.y), order == 1u);
+    let upper = select(quadrant, left, x < 0.0);
     if y < 0.0 {
-        return 2.0 * faddeeva_bell(x, y) + vec2<f32>(-w.x, w.y);
+        let z = vec2<f32>(x, y);
+        let bell = faddeeva_bell(x, y);
+        var residue = 2.0 * bell;
+        if order == 1u {
+            residue = faddeeva_product(-4.0 * z, bell);
+        } else if order == 2u {
+            residue = faddeeva_product(8.0 * faddeeva_product(z, z) - vec2<f32>(4.0, 0.0), bell);
+        }
+        return residue + vec2<f32>(-upper.x, upper.y);
     }
-    return w;
-}
-
-// The derivative of w at x + iy.
-fn faddeeva_slope(x: f32, y: f32) -> vec2<f32> {
-    let upper = faddeeva_slope_in_quadrant(faddeeva_quadrant(x, y));
-    let slope = vec2<f32>(select(-upper.x, upper.x, (x < 0.0) == (y < 0.0)), upper.y);
-    if y < 0.0 {
-        return slope - 4.0 * faddeeva_product(vec2<f32>(x, y), faddeeva_bell(x, y));
-    }
-    return slope;
+    return upper;
 }
 
 fn faddeeva_re(x: f32, y: f32) -> f32 {
-    return faddeeva(x, y).x;
+    return faddeeva(x, y, 0u).x;
 }
 
 fn faddeeva_im(x: f32, y: f32) -> f32 {
-    return faddeeva(x, y).y;
+    return faddeeva(x, y, 0u).y;
 }
 
 fn faddeeva_slope_re(x: f32, y: f32) -> f32 {
-    return faddeeva_slope(x, y).x;
+    return faddeeva(x, y, 1u).x;
 }
 
 fn faddeeva_slope_im(x: f32, y: f32) -> f32 {
-    return faddeeva_slope(x, y).y;
+    return faddeeva(x, y, 1u).y;
+}
+
+fn faddeeva_curvature_re(x: f32, y: f32) -> f32 {
+    return faddeeva(x, y, 2u).x;
+}
+
+fn faddeeva_curvature_im(x: f32, y: f32) -> f32 {
+    return faddeeva(x, y, 2u).y;
 }

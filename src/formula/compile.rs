@@ -12,10 +12,11 @@ use super::token::Complaint;
 use super::{Formula, wgsl};
 use crate::error::{Error, Result};
 
-/// Parses a formula into a graph, with the parameters in `order` first and others as they appear in the text.
-pub fn parsed(text: &str, predictors: &[String], order: Vec<String>) -> Result<Parsed> {
+/// Parses a formula into a graph, with the parameters in `order` first and others as they appear in the text; if the
+/// order is `complete`, others are mistakes.
+pub fn parsed(text: &str, predictors: &[String], order: Vec<String>, complete: bool) -> Result<Parsed> {
     let at = |Complaint { at, message }| Error::Formula { formula: text.into(), column: at + 1, message };
-    parse(text, predictors, order).map_err(at)
+    parse(text, predictors, order, complete).map_err(at)
 }
 
 /// Differentiates a parsed formula by its parameters and compiles it into all forms.

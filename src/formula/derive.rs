@@ -5,7 +5,7 @@ use std::f64::consts::{LN_2, LN_10, PI};
 
 use super::function::{Function, Pair};
 use super::graph::{Graph, Node, NodeId};
-use crate::math::faddeeva::{Part, SLOPE_IM, SLOPE_RE};
+use crate::math::faddeeva::{CURVATURE_RE, Part, SLOPE_IM, SLOPE_RE};
 
 /// Maximum number of nodes of a graph with its derivatives, which may be far more than those of the formula: a product
 /// of n factors has n² nodes.
@@ -40,6 +40,7 @@ fn derivative(graph: &mut Graph, value: NodeId, p: usize) -> NodeId {
         let slope = match node {
             Node::Parameter(q) if q == p => one,
             _ if constant => zero,
+            _ if graph.voigt_arguments(NodeId(k)).is_some() => voigt_slope(graph, NodeId(k), &found),
             Node::Number(_) | Node::Predictor(_) | Node::Parameter(_) => zero,
             Node::Negate(a) => graph.negate(of(a)),
             Node::Add(a, b) => graph.add(of(a), of(b)),
@@ -165,6 +166,25 @@ fn reciprocal_slope(graph: &mut Graph, function: Function, a: NodeId, value: Nod
     }
 }
 
+/// Returns the derivative of a Voigt function Re w(ζ) / (√π s), ζ = (x + iγ)/s, given the derivatives `found` of the
+/// nodes before it. That by s is Re w″(ζ) / (2√π s²), because w + ζ w′ = −w″/2; the terms of the chain rule would cancel
+/// where s is small.
+fn voigt_slope(graph: &mut Graph, value: NodeId, found: &[NodeId]) -> NodeId {
+    let Some([x, s, gamma]) = graph.voigt_arguments(value) else { return value };
+    let (real, imaginary) = (graph.divide(x, s), graph.divide(gamma, s));
+    let [by_x, by_gamma, by_s] =
+        [SLOPE_RE, SLOPE_IM, CURVATURE_RE].map(|part| graph.pair(Pair::Faddeeva(part), real, imaginary));
+    let half = graph.number(0.5);
+    let by_s = graph.multiply(half, by_s);
+    let (along, across) = (graph.multiply(by_x, found[x.0]), graph.multiply(by_gamma, found[gamma.0]));
+    let widening = graph.multiply(by_s, found[s.0]);
+    let sum = graph.subtract(along, across);
+    let sum = graph.add(sum, widening);
+    let (square, root) = (graph.integer_power(s, 2), graph.number(PI.sqrt()));
+    let norm = graph.multiply(root, square);
+    graph.divide(sum, norm)
+}
+
 /// Returns the derivative of a function of two arguments a and b, given their derivatives.
 pub fn pair_slope(graph: &mut Graph, pair: Pair, [a, b]: [NodeId; 2], [da, db]: [NodeId; 2]) -> NodeId {
     match pair {
@@ -201,7 +221,7 @@ pub fn pair_slope(graph: &mut Graph, pair: Pair, [a, b]: [NodeId; 2], [da, db]: 
             // at its minimum, which has no slope, 0 is one of its subgradients
             graph.pair(Pair::Gate, value, slope)
         }
-        Pair::Faddeeva(Part { is_slope: false, is_imaginary }) => {
+        Pair::Faddeeva(Part { order: 0, is_imaginary }) => {
             // w depends on z = a + ib alone: ∂w/∂a = w′ and ∂w/∂b = iw′
             let (real, imaginary) =
                 (graph.pair(Pair::Faddeeva(SLOPE_RE), a, b), graph.pair(Pair::Faddeeva(SLOPE_IM), a, b));
@@ -216,5 +236,42 @@ pub fn pair_slope(graph: &mut Graph, pair: Pair, [a, b]: [NodeId; 2], [da, db]: 
         Pair::Gate => graph.pair(Pair::Gate, a, db),
         // comparisons are flat between their steps, and second derivatives are not needed
         Pair::Less | Pair::LessEqual | Pair::Equal | Pair::PowLog | Pair::Faddeeva(_) => graph.number(0.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Formula;
+    use crate::math::lanes::Lanes;
+    use crate::solver::small::{LaneBlock, LaneGrid};
+
+    /// The slope by σ of a profile that is nearly a Lorentz function V is σ V″.
+    #[test]
+    fn narrow_voigt_profiles_have_the_slopes_of_lorentz_functions() {
+        let formula = Formula::parse("voigt(x, s, 0.7)").unwrap();
+        for s in [1e-3, 1e-5, 1e-8] {
+            for x in [0.0, 0.37, 2.0] {
+                let gamma = 0.7f64;
+                // V = γ/π / (x² + γ²)
+                let (square, total) = (x * x, x * x + gamma * gamma);
+                let curvature = gamma / std::f64::consts::PI * (6.0 * square - 2.0 * gamma * gamma) / total.powi(3);
+                let exact = s * curvature;
+                let slope = formula.linearise(&[x], &[s]).unwrap()[1];
+                assert!((slope / exact - 1.0).abs() < 1e-4, "{s} {x}: {slope} {exact}");
+                let mut rows = [Lanes::splat(f32::NAN); 2];
+                (formula.lanes())(LaneBlock {
+                    points: 0..1,
+                    of_points: 1,
+                    grid: LaneGrid::Shared(&[x as f32]),
+                    parameters: &[Lanes::splat(s as f32)],
+                    registers: &mut Vec::new(),
+                    y: &[],
+                    rows: &mut rows,
+                    stride: 2,
+                });
+                let slope = f64::from(rows[1].0[3]);
+                assert!((slope / exact - 1.0).abs() < 1e-3, "{s} {x} in f32: {slope} {exact}");
+            }
+        }
     }
 }

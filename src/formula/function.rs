@@ -54,7 +54,7 @@ pub enum Pair {
     Max,
     /// √(a² + b²).
     Hypot,
-    /// A part of the Faddeeva function w(a + ib), or of its derivative, for derivatives.
+    /// A part of the Faddeeva function w(a + ib), or of a derivative of it, for derivatives.
     Faddeeva(Part),
     /// 1 where the first is less than the second, else 0.
     Less,
@@ -264,10 +264,12 @@ impl Pair {
             Pair::Min => "minf",
             Pair::Max => "maxf",
             Pair::Hypot => "hypotf",
-            Pair::Faddeeva(Part { is_slope: false, is_imaginary: false }) => "faddeeva_re",
-            Pair::Faddeeva(Part { is_slope: false, is_imaginary: true }) => "faddeeva_im",
-            Pair::Faddeeva(Part { is_slope: true, is_imaginary: false }) => "faddeeva_slope_re",
-            Pair::Faddeeva(Part { is_slope: true, is_imaginary: true }) => "faddeeva_slope_im",
+            Pair::Faddeeva(Part { order: 0, is_imaginary: false }) => "faddeeva_re",
+            Pair::Faddeeva(Part { order: 0, is_imaginary: true }) => "faddeeva_im",
+            Pair::Faddeeva(Part { order: 1, is_imaginary: false }) => "faddeeva_slope_re",
+            Pair::Faddeeva(Part { order: 1, is_imaginary: true }) => "faddeeva_slope_im",
+            Pair::Faddeeva(Part { is_imaginary: false, .. }) => "faddeeva_curvature_re",
+            Pair::Faddeeva(Part { is_imaginary: true, .. }) => "faddeeva_curvature_im",
             Pair::Less => "less",
             Pair::LessEqual => "less_equal",
             Pair::Equal => "equal",

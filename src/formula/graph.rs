@@ -89,6 +89,8 @@ const LARGEST_PRODUCT: f64 = 64.0;
 pub struct Graph {
     pub nodes: Vec<Node>,
     known: HashMap<Node, NodeId>,
+    /// Arguments x, s and γ of the nodes that are Voigt functions, whose derivatives have a form of their own.
+    voigts: HashMap<NodeId, [NodeId; 3]>,
 }
 
 impl Graph {
@@ -339,7 +341,19 @@ impl Graph {
         let s = self.multiply(scale, width);
         let (real, imaginary) = (self.divide(x, s), self.divide(gamma, s));
         let (w, norm) = (self.pair(Pair::Faddeeva(RE), real, imaginary), self.multiply(root, s));
-        self.divide(w, norm)
+        let value = self.divide(w, norm);
+        self.mark_voigt(value, [x, s, gamma]);
+        value
+    }
+
+    /// Notes that a node is the Voigt function Re w((x + iγ)/s) / (√π s) of `arguments` x, s and γ.
+    pub fn mark_voigt(&mut self, value: NodeId, arguments: [NodeId; 3]) {
+        self.voigts.insert(value, arguments);
+    }
+
+    /// Returns the arguments x, s and γ of a node that is a Voigt function; `None` for other nodes.
+    pub fn voigt_arguments(&self, id: NodeId) -> Option<[NodeId; 3]> {
+        self.voigts.get(&id).copied()
     }
 
     /// Returns the node of an operation, or that of its value if all operands are numbers and the value is finite.

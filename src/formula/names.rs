@@ -1,8 +1,8 @@
 //! Names of predictors and parameters that a caller gives.
 
 use super::function::{CONSTANTS, is_function};
-use super::parse::{is_operator, is_refused};
-use super::token::{Token, is_of_name, tokens};
+use super::parse::{MOST_PARAMETERS, is_operator, is_refused};
+use super::token::is_of_name;
 use crate::error::{Error, Result};
 
 /// Returns the predictors' names, or fails if there are none, or one cannot be a predictor's.
@@ -13,10 +13,14 @@ pub fn check_predictors(names: &[&str]) -> Result<Vec<String>> {
     check("predictor", names, &[])
 }
 
-/// Returns the parameters' names, or fails if there are none, or one cannot be a parameter's.
+/// Returns the parameters' names, or fails if there are none or too many, or one cannot be a parameter's.
 pub fn check_parameters(names: &[&str], predictors: &[String]) -> Result<Vec<String>> {
     if names.is_empty() {
         return Err(Error::invalid("parameters", "there is no parameter to fit"));
+    }
+    if names.len() > MOST_PARAMETERS {
+        let message = format!("{} parameters are more than {MOST_PARAMETERS}", names.len());
+        return Err(Error::invalid("parameters", message));
     }
     check("parameter", names, predictors)
 }
@@ -39,10 +43,4 @@ fn check(kind: &str, names: &[&str], others: &[String]) -> Result<Vec<String>> {
         return Err(Error::invalid(format!("{kind}s"), format!("{kind} `{name}` {why}")));
     }
     Ok(names.iter().map(|name| (*name).to_owned()).collect())
-}
-
-/// Returns the column, from 1, at which a name stands first in a text that has been parsed.
-pub fn column(text: &str, name: &str) -> usize {
-    let found = tokens(text).unwrap_or_default().into_iter().find(|(_, token)| *token == Token::Name(name.into()));
-    1 + found.map_or(0, |(at, _)| at)
 }

@@ -14,7 +14,7 @@ const DEEPEST: usize = 100;
 /// Maximum number of characters of a formula.
 const LONGEST: usize = 10_000;
 /// Maximum number of parameters: twice as many as a step solves for, as ties take some away.
-const MOST_PARAMETERS: usize = 64;
+pub const MOST_PARAMETERS: usize = 64;
 /// Binding power of a comparison.
 const COMPARISON: u8 = 5;
 /// Binding power of a sign: −x^2 is −(x^2), −x*y is (−x)*y.
@@ -53,8 +53,8 @@ struct Term {
 }
 
 /// Parses `text`, in which every name is a function, a constant, one of `predictors`, a term that the text defines, or
-/// else a parameter, of which `parameters` come first.
-pub fn parse(text: &str, predictors: &[String], parameters: Vec<String>) -> Result<Parsed, Complaint> {
+/// else a parameter, of which `parameters` come first. If they are `complete`, another one is a mistake.
+pub fn parse(text: &str, predictors: &[String], parameters: Vec<String>, complete: bool) -> Result<Parsed, Complaint> {
     let length = text.chars().count();
     if length > LONGEST {
         return complain(LONGEST, format!("the formula has {length} characters, more than {LONGEST}"));
@@ -64,7 +64,7 @@ pub fn parse(text: &str, predictors: &[String], parameters: Vec<String>) -> Resu
         return complain(0, "the formula is empty");
     }
     let graph = Graph::default();
-    let mut parser = Parser { tokens, next: 0, depth: 0, predictors, graph, parameters, terms: Vec::new() };
+    let mut parser = Parser { tokens, next: 0, depth: 0, predictors, graph, parameters, complete, terms: Vec::new() };
     while let Some((at, name)) = parser.term_name() {
         parser.define(at, name)?;
     }
@@ -94,6 +94,8 @@ struct Parser<'a> {
     predictors: &'a [String],
     graph: Graph,
     parameters: Vec<String>,
+    /// Whether there may be no other parameters.
+    complete: bool,
     terms: Vec<Term>,
 }
 
@@ -170,6 +172,9 @@ impl Parser<'_> {
         }
         if self.terms.iter().any(|term| term.name == name) {
             return complain(at, format!("the term `{name}` is defined twice"));
+        }
+        if self.complete && has(&self.parameters) {
+            return complain(at, format!("`{name}` is a parameter: give the term another name"));
         }
         if has(&self.parameters) {
             return complain(at, format!("the term `{name}` is used before the end of its definition"));
@@ -305,6 +310,10 @@ impl Parser<'_> {
         let known = self.parameters.iter().position(|known| known == name);
         let p = known.unwrap_or(self.parameters.len());
         if known.is_none() {
+            if self.complete {
+                let known = self.parameters.join(", ");
+                return complain(at, format!("`{name}` is neither a predictor nor one of the parameters {known}"));
+            }
             if p == MOST_PARAMETERS {
                 return complain(at, format!("`{name}` is one more than {MOST_PARAMETERS} parameters"));
             }

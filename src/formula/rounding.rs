@@ -9,7 +9,8 @@ use super::graph::{Graph, Node, NodeId};
 
 /// Roundings of a function's value: a few units in the last place.
 const FUNCTION: f64 = 8.0;
-/// Roundings of the real and the imaginary part of the Faddeeva function.
+/// Roundings of the real and the imaginary part of the Faddeeva function in the upper half-plane. Below it they have
+/// zeros, and f32 is not trusted there.
 const FADDEEVA: [f64; 2] = [16.0, 64.0];
 
 /// The unit of the bounds, 2⁻²⁴.
@@ -119,11 +120,15 @@ impl Errors<'_> {
                 let (zero, one) = (self.graph.number(0.0), self.graph.number(1.0));
                 let by_a = pair_slope(self.graph, pair, [a, b], [one, zero]);
                 let by_b = pair_slope(self.graph, pair, [a, b], [zero, one]);
-                let roundings = match pair {
-                    Pair::Faddeeva(part) => FADDEEVA[usize::from(part.is_imaginary)],
-                    _ => FUNCTION,
+                let Pair::Faddeeva(part) = pair else {
+                    return self.carried([a, b], [by_a, by_b], own, FUNCTION);
                 };
-                self.carried([a, b], [by_a, by_b], own, roundings)
+                let (is_lower, whole) = (self.graph.pair(Pair::Less, b, zero), self.graph.number(1.0 / UNIT));
+                let doubt = self.graph.multiply(whole, is_lower);
+                match self.carried([a, b], [by_a, by_b], own, FADDEEVA[usize::from(part.is_imaginary)]) {
+                    Bound::Absolute(upper) => Bound::Absolute(self.graph.add(upper, doubt)),
+                    relative => relative,
+                }
             }
         }
     }

@@ -118,6 +118,8 @@ fn values_are_those_of_the_same_expression_in_rust() {
         ("a*voigt(x, -1.2, 0)", 0.152_207_571_157_518_26),
         ("a*voigt(x - 1.5, 0.5, 1e-3)", 0.796_612_915_331_194),
         ("a*voigt(x, 0, 0.4)", 0.052_831_516_379_052_394),
+        ("a*voigt(x, 0.001, -0.4)", -0.052_831_576_322_973_15),
+        ("a*voigt(x, 0, -0.4)", -0.052_831_516_379_052_394),
         ("a*voigt(x, 1e-300, 0.4)", 0.052_831_516_379_052_394),
         ("a*faddeeva_re(-x, 0.001)", 0.105_720_158_703_314_26),
         ("-a*faddeeva_im(-x, 0.001)", 0.482_911_133_898_116_6),
@@ -298,6 +300,21 @@ fn parameters_that_the_text_does_not_have() {
         Err(Error::Formula { column: 8, message, .. }) => assert!(message.contains("`b` is neither"), "{message}"),
         other => panic!("{other:?}"),
     }
+    for (text, column, part) in [
+        ("gamma(x)*a + gamma", 14, "`gamma` is neither"),
+        ("t = x - a; b*t", 12, "`b` is neither"),
+        ("a = x; 2*a", 1, "`a` is a parameter"),
+    ] {
+        match parse(text, &["a"]) {
+            Err(Error::Formula { column: found, message, .. }) => {
+                assert!(found == column && message.contains(part), "{text}: {found}: {message}");
+            }
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+    let many: Vec<String> = (0..65).map(|k| format!("p{k}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    assert!(parse("p64*x", &many).is_err() && parse("p63*x", &many[..64]).is_ok());
     for names in [&[][..], &["a", "a"], &["x"], &["pi"], &["nan"], &["2a"]] {
         assert!(matches!(parse("a*x", names), Err(Error::InvalidArgument { .. })), "{names:?}");
     }

@@ -55,7 +55,7 @@ impl Ties {
         }
         let nodes: Vec<NodeId> = resolver.nodes.iter().flatten().copied().collect();
         let mut graph = resolver.graph;
-        let parsed = parsed(whole.text(), whole.predictors(), names.to_vec())?;
+        let parsed = parsed(whole.text(), whole.predictors(), names.to_vec(), false)?;
         let value = import(&mut graph, &parsed.graph, parsed.value, &mut |graph, leaf| match leaf {
             Node::Parameter(p) => nodes[p],
             Node::Predictor(d) => graph.predictor(d),
@@ -87,7 +87,7 @@ impl Ties {
 fn expression(whole: &Formula, tie: &Tie) -> Result<Parsed> {
     let names = whole.parameters();
     let tied = &names[tie.parameter];
-    let found = parsed(&tie.expression, names, Vec::new()).map_err(|error| in_tie(error, tied))?;
+    let found = parsed(&tie.expression, names, Vec::new(), false).map_err(|error| in_tie(error, tied))?;
     if let Some(name) = found.terms.iter().find(|name| whole.predictors().contains(name)) {
         return Err(Error::Usage(format!("the tie of `{tied}` has a term with the name of the predictor `{name}`")));
     }
@@ -177,6 +177,9 @@ fn import(graph: &mut Graph, source: &Graph, root: NodeId, leaf: &mut dyn FnMut(
             Node::CallPair(pair, a, b) => graph.pair(pair, of(a), of(b)),
             other => leaf(graph, other),
         };
+        if let Some(arguments) = source.voigt_arguments(NodeId(k)) {
+            graph.mark_voigt(node, arguments.map(of));
+        }
         found.push(node);
     }
     found[root.0]

@@ -7,7 +7,7 @@ use super::context::{Context, Options};
 use super::pipelines::Unbound;
 use super::{buffers, pipelines, readback};
 use crate::Result;
-use crate::math::faddeeva::{IM, Part, RE, SLOPE_IM, SLOPE_RE};
+use crate::math::faddeeva::{CURVATURE_RE, IM, Part, RE, SLOPE_IM, SLOPE_RE};
 use crate::math::gamma::digamma;
 use popfit_testing::required::{Need, skip};
 
@@ -164,11 +164,12 @@ fn the_faddeeva_function_is_accurate() {
         for y in [0.0, 1e-6, 0.03, 0.4, 1.7, 4.6, 4.8, 30.0, -0.3] {
             // below the real axis there are zeros
             let floor = if y < 0.0 { 1.0 } else { 1e-30 };
-            let cases: [(&str, Part, f64, f64); 4] = [
+            let cases: [(&str, Part, f64, f64); 5] = [
                 ("re", RE, floor, 1e-6),
                 ("im", IM, floor, 4e-6),
                 ("slope_re", SLOPE_RE, 1e-1, 3e-5),
                 ("slope_im", SLOPE_IM, 1e-1, 3e-5),
+                ("curvature_re", CURVATURE_RE, 1e-1, 1e-4),
             ];
             for (name, part, floor, tolerance) in cases {
                 let expression = format!("faddeeva_{name}(x, {y:?})");

@@ -24,7 +24,7 @@ pub mod scan;
 mod single;
 pub mod taps;
 pub mod triangle;
-pub mod turn;
+pub mod trigonometry;
 pub mod values;
 pub mod vectors;
 

@@ -1,6 +1,6 @@
 //! Constants of the trapezoidal rule, and functions of its numbers, in f64 and f32.
 
-use crate::math::turn::sin_cos;
+use crate::math::trigonometry::sin_cos;
 use crate::math::{Real, functions};
 
 /// Precision in which w is computed: its constants and the functions of its numbers.
@@ -15,9 +15,9 @@ pub trait Precision: Real {
     const NO_BELL: f64;
     /// Where w(z) is i/(√π z) to rounding.
     const FAR: f64;
-    /// Smallest |z|² at which the asymptotic series of w′ has all digits.
+    /// Smallest |z|² at which the asymptotic series of w′ and w″ are used.
     const ASYMPTOTIC: f64;
-    /// Largest |x| and |y|; beyond, w is as good as zero.
+    /// Limit of |x| and |y|: beyond it w is that at the limit.
     const LARGEST: f64;
 
     /// Returns sine and cosine.

@@ -27,7 +27,7 @@ const COSINE: [f64; 8] = [
     -0.5,
 ];
 
-/// Returns the sine and the cosine of x in radians, for |x| up to 10⁶.
+/// Returns the sine and the cosine of x in radians, for |x| up to 10⁶. Beyond, their digits are lost.
 #[inline(always)]
 pub fn sin_cos(x: f64) -> (f64, f64) {
     // x = k π/2 + r (Cody & Waite 1980), with the series of both at r
