@@ -1,6 +1,6 @@
-// The Faddeeva function w(z) = exp(-z^2) erfc(-iz) and its derivatives, for formulas: a trapezoidal rule and the residue
-// of the pole that it passes (Al Azah & Chandler-Wilde 2021). Twin of src/math/faddeeva, which has the formulas.
-// Tested against f64 on every adapter.
+// The Faddeeva function w(z) = exp(-z^2) erfc(-iz) and its derivatives, for formulas: a trapezoidal rule and the
+// residue of the pole that it passes (Al Azah & Chandler-Wilde 2021). Twin of src/math/faddeeva, which has the
+// formulas. Tested against f64 on every adapter.
 //@use math, functions
 
 // Distance h of the nodes.

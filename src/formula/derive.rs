@@ -167,8 +167,8 @@ fn reciprocal_slope(graph: &mut Graph, function: Function, a: NodeId, value: Nod
 }
 
 /// Returns the derivative of a Voigt function Re w(ζ) / (√π s), ζ = (x + iγ)/s, given the derivatives `found` of the
-/// nodes before it. That by s is Re w″(ζ) / (2√π s²), because w + ζ w′ = −w″/2; the terms of the chain rule would cancel
-/// where s is small.
+/// nodes before it. That by s is Re w″(ζ) / (2√π s²), because w + ζ w′ = −w″/2. The terms of the chain rule would
+/// cancel where s is small.
 fn voigt_slope(graph: &mut Graph, value: NodeId, found: &[NodeId]) -> NodeId {
     let Some([x, s, gamma]) = graph.voigt_arguments(value) else { return value };
     let (real, imaginary) = (graph.divide(x, s), graph.divide(gamma, s));

@@ -60,8 +60,9 @@ pub(crate) use tie::{Tie, Ties};
 /// function of the half width `gamma`, of unit area, all three in one unit. Either width may be 0, and both where x is
 /// not. The derivative by `sigma` is 0 at 0, so that a fit does not leave it. A negative `gamma` is the analytic
 /// continuation, which grows without bound as `sigma` falls: bound both from below by 0.
-/// `faddeeva_re(x, y)` and `faddeeva_im(x, y)` are the parts of w(z) = e^(−z²) erfc(−iz), z = x + iy (Abramowitz & Stegun
-/// 1964, 7.1.3). For y ≥ 0 their relative errors are below 10⁻¹³ in f64, and in f32 below 10⁻⁶ of |w|.
+///
+/// `faddeeva_re(x, y)` and `faddeeva_im(x, y)` are the parts of w(z) = e^(−z²) erfc(−iz), z = x + iy (Abramowitz &
+/// Stegun 1964, 7.1.3). For y ≥ 0 their relative errors are below 10⁻¹³ in f64, and in f32 below 10⁻⁶ of |w|.
 ///
 /// Comparisons (`< <= > >= == !=`) are 1 or 0, and `and` and `or` join them. `select(condition, a, b)` is a where the
 /// condition is not 0, else b, and the one that is not selected may be infinite or NaN. `heaviside(x, h)` is h at x =
