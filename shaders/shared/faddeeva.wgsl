@@ -138,19 +138,3 @@ fn faddeeva_re(x: f32, y: f32) -> f32 {
 fn faddeeva_im(x: f32, y: f32) -> f32 {
     return faddeeva(x, y, 0u).y;
 }
-
-fn faddeeva_slope_re(x: f32, y: f32) -> f32 {
-    return faddeeva(x, y, 1u).x;
-}
-
-fn faddeeva_slope_im(x: f32, y: f32) -> f32 {
-    return faddeeva(x, y, 1u).y;
-}
-
-fn faddeeva_curvature_re(x: f32, y: f32) -> f32 {
-    return faddeeva(x, y, 2u).x;
-}
-
-fn faddeeva_curvature_im(x: f32, y: f32) -> f32 {
-    return faddeeva(x, y, 2u).y;
-}

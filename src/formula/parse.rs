@@ -311,8 +311,8 @@ impl Parser<'_> {
         let p = known.unwrap_or(self.parameters.len());
         if known.is_none() {
             if self.complete {
-                let known = self.parameters.join(", ");
-                return complain(at, format!("`{name}` is neither a predictor nor one of the parameters {known}"));
+                let given = self.parameters.join(", ");
+                return complain(at, format!("`{name}` is neither a predictor nor one of the parameters {given}"));
             }
             if p == MOST_PARAMETERS {
                 return complain(at, format!("`{name}` is one more than {MOST_PARAMETERS} parameters"));

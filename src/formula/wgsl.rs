@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::function::Pair;
 use super::graph::{Graph, Node, NodeId};
 
 /// Returns the WGSL function `fill` of a [`Custom`](crate::recording::Custom) stage, which computes all `outputs` at
@@ -37,6 +38,10 @@ fn expression(node: Node, predictors: usize) -> String {
         Node::Divide(a, b) => format!("n{} / n{}", a.0, b.0),
         Node::Power(a, n) => power(a, n),
         Node::Call(function, a) => format!("{}(n{})", function.wgsl(), a.0),
+        Node::CallPair(Pair::Faddeeva(part), a, b) => {
+            let axis = if part.is_imaginary { "y" } else { "x" };
+            format!("faddeeva(n{}, n{}, {}u).{axis}", a.0, b.0, part.order)
+        }
         Node::CallPair(pair, a, b) => format!("{}(n{}, n{})", pair.wgsl(), a.0, b.0),
     }
 }

@@ -53,6 +53,11 @@ mod tests {
             let (sine, cosine) = sin_cos(x);
             assert!((sine - x.sin()).abs() < 3e-16 && (cosine - x.cos()).abs() < 3e-16, "{x}: {sine} {cosine}");
         }
+        for k in 0..10_000 {
+            let x = 1e6 - f64::from(k) * 13.7;
+            let (sine, cosine) = sin_cos(x);
+            assert!((sine - x.sin()).abs() < 3e-16 && (cosine - x.cos()).abs() < 3e-16, "{x}: {sine} {cosine}");
+        }
         let (sine, cosine) = sin_cos(1e-9);
         assert_eq!((sine, cosine), (1e-9, 1.0));
         assert!(sin_cos(f64::NAN).0.is_nan() && sin_cos(f64::INFINITY).1.is_nan());

@@ -21,9 +21,9 @@ use precision::Precision;
 
 /// A complex number.
 #[derive(Clone, Copy, Debug)]
-pub struct Complex<R> {
-    pub re: R,
-    pub im: R,
+struct Complex<R> {
+    re: R,
+    im: R,
 }
 
 /// A part of w, w′ or w″.
