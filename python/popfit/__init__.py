@@ -20,10 +20,13 @@ import os
 
 from popfit import _popfit
 from popfit._command import main
+from popfit._curve_fit import curve_fit
 from popfit._errors import DeviceError, Error, ForkError, InputError, InternalError, Interrupted, PopfitWarning
+from popfit.curves import CurveFits, CurveFitter
 from popfit.demo import demo, demo_data
 from popfit.devices import Device, Devices, devices, get_threads, set_threads
 from popfit.fitting import fit, fit_files
+from popfit.formula import Formula
 from popfit.model import Emulator, SpectralModel
 from popfit.spectra import Spectra
 from popfit.table import FitTable
@@ -40,6 +43,8 @@ if hasattr(os, "register_at_fork"):
 atexit.register(_popfit.close_devices)
 
 __all__ = [
+    "CurveFits",
+    "CurveFitter",
     "Device",
     "DeviceError",
     "Devices",
@@ -47,6 +52,7 @@ __all__ = [
     "Error",
     "FitTable",
     "ForkError",
+    "Formula",
     "InputError",
     "InternalError",
     "Interrupted",
@@ -55,6 +61,7 @@ __all__ = [
     "SpectralModel",
     "__citation__",
     "__version__",
+    "curve_fit",
     "demo",
     "demo_data",
     "devices",

@@ -69,14 +69,14 @@ def lendable(name: str, values: object) -> Lendable:
     return np.require(array, dtype=wanted, requirements=["C", "ALIGNED"])
 
 
-def warn_caller(message: str) -> None:
+def warn_caller(message: str, category: type[Warning] = PopfitWarning) -> None:
     """Warn at the line outside of this package that called it."""
     level = 1
     frame = sys._getframe()
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "popfit":
         frame = frame.f_back
         level += 1
-    warnings.warn(message, PopfitWarning, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
 def stem(name: str) -> str:

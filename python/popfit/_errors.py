@@ -6,6 +6,7 @@ import errno
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from popfit.curves import CurveFits
     from popfit.table import FitTable
 
 
@@ -138,12 +139,15 @@ class Interrupted(KeyboardInterrupt):
     Attributes
     ----------
     table : FitTable or None
-        What was fitted: fits that did not end have the status ``interrupted``.
+        What was fitted of spectra: fits that did not end have the status ``interrupted``.
+    fits : CurveFits or None
+        What was fitted of curves.
     """
 
-    def __init__(self, message: str, *, table: FitTable | None = None) -> None:
+    def __init__(self, message: str, *, table: FitTable | None = None, fits: CurveFits | None = None) -> None:
         super().__init__(message)
         self.table = table
+        self.fits = fits
 
 
 class PopfitWarning(UserWarning):

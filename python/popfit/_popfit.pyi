@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "AT_BOUND",
     "VERSION",
+    "CurveModel",
     "Emulator",
     "FileSpectra",
     "Model",
@@ -16,18 +18,24 @@ __all__ = [
     "arrow_stream",
     "check_arrays",
     "close_devices",
+    "columns_stream",
+    "curve_intervals",
     "demo_files",
     "devices",
     "driver_to_add",
     "fit",
+    "fit_curves",
     "fit_files",
+    "predict_curves",
     "read_table",
     "run_command",
+    "status_names",
     "toml_of_json",
     "write_report",
     "write_table",
 ]
 
+AT_BOUND: int
 VERSION: str
 
 #: Name, unit, meaning, and an array or a list of texts.
@@ -89,6 +97,30 @@ class Model:
     def guess(self, source: Any, seed: int, threads: int) -> list[dict[str, Any]]: ...
 
 @final
+class CurveModel:
+    @staticmethod
+    def formula(text: str, predictors: Sequence[str], parameters: Sequence[str] | None) -> CurveModel: ...
+    @staticmethod
+    def builtin(name: str) -> CurveModel: ...
+    @staticmethod
+    def builtins() -> list[str]: ...
+    @staticmethod
+    def function(
+        predictors: Sequence[str], parameters: Sequence[str], values: Any, derivatives: Any | None
+    ) -> CurveModel: ...
+    @property
+    def text(self) -> str | None: ...
+    @property
+    def predictors(self) -> list[str]: ...
+    @property
+    def parameters(self) -> list[str]: ...
+    @property
+    def warnings(self) -> list[str]: ...
+    def take_failure(self) -> BaseException | None: ...
+    def values(self, x: npt.NDArray[np.float64], parameters: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]: ...
+    def linearise(self, x: npt.NDArray[np.float64], parameters: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]: ...
+
+@final
 class FileSpectra:
     @staticmethod
     def open(path: _Path) -> FileSpectra: ...
@@ -112,6 +144,19 @@ def fit_files(
     settings: Mapping[str, Any],
     watch: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[tuple[str, str]], BaseException | None]: ...
+def fit_curves(
+    model: CurveModel, curves: Mapping[str, Any], settings: Mapping[str, Any], exact: bool, watch: Mapping[str, Any]
+) -> dict[str, Any]: ...
+def predict_curves(model: CurveModel, curves: Mapping[str, Any], threads: int) -> npt.NDArray[np.float64]: ...
+def curve_intervals(
+    model: CurveModel,
+    curves: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    wanted: tuple[Sequence[str], Sequence[float]],
+    watch: Mapping[str, Any],
+) -> npt.NDArray[np.float64]: ...
+def status_names() -> dict[int, str]: ...
+def columns_stream(columns: Sequence[_Column]) -> object: ...
 def read_table(path: _Path) -> tuple[list[_Column], list[str], dict[str, Any]]: ...
 def write_table(columns: Sequence[_Column], metadata: Mapping[str, Any], path: _Path, overwrite: bool) -> None: ...
 def write_report(

@@ -15,6 +15,7 @@ mod many_parameters;
 mod minpack;
 mod models;
 mod nist;
+mod predictions;
 mod scales;
 mod seams;
 mod singular_starts;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use numpy::{Element, PyArray1, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods};
+use popfit::Values;
 use popfit::spectra::{ArrayValues, NamedArray};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -72,6 +73,34 @@ impl<'py> LentArray<'py> {
             LentValues::Text(texts) => ArrayValues::Text(texts.clone()),
         };
         Ok(NamedArray::new(self.name.clone(), self.shape.clone(), values))
+    }
+
+    /// Returns the name of the array.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Lends an array of floats.
+    ///
+    /// # Errors
+    /// Returns an `InputError` for an array of another type.
+    pub fn numbers(&self, py: Python<'_>) -> PyResult<Values<'_>> {
+        match &self.values {
+            LentValues::Float32(array) => Ok(self.slice(py, array)?.into()),
+            LentValues::Float64(array) => Ok(self.slice(py, array)?.into()),
+            _ => Err(input_error(py, &self.name, format!("{}: give floats", self.name))),
+        }
+    }
+
+    /// Lends an array of truth values.
+    ///
+    /// # Errors
+    /// Returns an `InputError` for an array of another type.
+    pub fn truths(&self, py: Python<'_>) -> PyResult<Cow<'_, [bool]>> {
+        match &self.values {
+            LentValues::Bool(array) => self.slice(py, array),
+            _ => Err(input_error(py, &self.name, format!("{}: give truth values", self.name))),
+        }
     }
 
     /// Returns an array's elements.

@@ -5,6 +5,8 @@
 
 mod arrays;
 mod command;
+mod curve_model;
+mod curves;
 mod demo;
 mod device;
 mod emulator;
@@ -24,6 +26,10 @@ mod _popfit {
     #[pymodule_export]
     use super::command::run_command;
     #[pymodule_export]
+    use super::curve_model::SharedCurveModel;
+    #[pymodule_export]
+    use super::curves::{curve_intervals, fit_curves, predict_curves, status_names};
+    #[pymodule_export]
     use super::demo::demo_files;
     #[pymodule_export]
     use super::device::{close_devices, devices, driver_to_add};
@@ -38,9 +44,13 @@ mod _popfit {
     #[pymodule_export]
     use super::spectra::{FileSpectra, check_arrays};
     #[pymodule_export]
-    use super::table::{arrow_stream, read_table, write_table};
+    use super::table::{arrow_stream, columns_stream, read_table, write_table};
     #[pymodule_export]
     use super::wait::after_fork;
+
+    /// Flag of fits with a parameter at a bound.
+    #[pymodule_export]
+    const AT_BOUND: u32 = popfit::Flags::AT_BOUND.bits();
 
     /// Version of the crate.
     #[pymodule_export]

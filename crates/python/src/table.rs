@@ -1,9 +1,10 @@
 //! Result tables: columns handed to numpy, and taken back to be written or streamed.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use arrow_array::RecordBatchIterator;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, RecordBatchIterator, StringArray};
 use numpy::PyReadonlyArray1;
 use popfit::{FitColumn, FitTable, FitValues, Metadata, WriteOptions};
 use pyo3::exceptions::PyTypeError;
@@ -123,6 +124,32 @@ pub fn write_table(
     run_or_raise(py, Watch::default(), move |_| table.write_with(path, options))
 }
 
+/// Returns columns of any names as a capsule of Arrow's C stream.
+#[pyfunction]
+pub fn columns_stream<'py>(py: Python<'py>, columns: Vec<PythonColumn<'py>>) -> PyResult<Bound<'py, PyCapsule>> {
+    let columns = columns.into_iter().map(|column| {
+        let FitColumn { name, values, .. } = take_column(column)?;
+        let array: ArrayRef = match values {
+            FitValues::Int32(values) => Arc::new(Int32Array::from(values)),
+            FitValues::Int64(values) => Arc::new(Int64Array::from(values)),
+            FitValues::Float64(values) => Arc::new(Float64Array::from(values)),
+            FitValues::Text(values) => Arc::new(StringArray::from(values)),
+            other => return Err(PyTypeError::new_err(format!("{name}: a column of {other:?}"))),
+        };
+        Ok((name, array))
+    });
+    let columns = columns.collect::<PyResult<Vec<_>>>()?;
+    let batch = RecordBatch::try_from_iter(columns).map_err(|error| PyTypeError::new_err(error.to_string()))?;
+    stream_of(py, batch)
+}
+
+/// Returns a batch of rows as a capsule of Arrow's C stream.
+fn stream_of(py: Python<'_>, batch: RecordBatch) -> PyResult<Bound<'_, PyCapsule>> {
+    let schema = batch.schema();
+    let reader = RecordBatchIterator::new([Ok(batch)], schema);
+    PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(reader)), c"arrow_array_stream")
+}
+
 /// Returns a table as a capsule of Arrow's C stream.
 #[pyfunction]
 pub fn arrow_stream<'py>(
@@ -131,8 +158,5 @@ pub fn arrow_stream<'py>(
     metadata: GivenMetadata,
 ) -> PyResult<Bound<'py, PyCapsule>> {
     let table = metadata.table(py, columns)?;
-    let batch = table.record_batch(&metadata.metadata()).map_err(|error| exception(py, &error))?;
-    let schema = batch.schema();
-    let reader = RecordBatchIterator::new([Ok(batch)], schema);
-    PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(reader)), c"arrow_array_stream")
+    stream_of(py, table.record_batch(&metadata.metadata()).map_err(|error| exception(py, &error))?)
 }

@@ -2,6 +2,7 @@
 //! reports progress.
 
 use std::any::Any;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -52,6 +53,8 @@ pub struct Watch {
     pub timeout: Option<Duration>,
     /// Number of threads, where the processor's is not wanted.
     pub threads: Option<usize>,
+    /// Set once the run is to end.
+    pub cancel: Option<Arc<AtomicBool>>,
 }
 
 impl Watch {
@@ -78,7 +81,7 @@ pub fn run<T: Send>(
     work: impl FnOnce(&Control) -> Result<T, Error> + Send,
 ) -> PyResult<Outcome<T>> {
     begin(py)?;
-    let Watch { progress, timeout, threads } = watch;
+    let Watch { progress, timeout, threads, cancel } = watch;
     let (done, total) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut control = Control::default();
     if progress.is_some() {
@@ -90,6 +93,16 @@ pub fn run<T: Send>(
     }
     if let Some(timeout) = timeout {
         control = control.timeout(timeout);
+    }
+    if let Some(cancel) = cancel {
+        control = control.cancel(cancel);
+    }
+    // A user's function that runs inside a run's worker runs there: a thread of its own would wait for a pool whose
+    // workers wait for Python.
+    if rayon::current_thread_index().is_some() {
+        let ended = py.detach(|| panic::catch_unwind(AssertUnwindSafe(|| work(&control))));
+        let result = ended.map_err(|panic| internal_error(py, panic.as_ref()))?;
+        return Ok(Outcome { result: result.map_err(|error| exception(py, &error))?, stopped: None });
     }
     if let Some(threads) = threads {
         control = control.threads(threads);
@@ -173,6 +186,6 @@ impl GivenWatch {
         }
         let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
         let timeout = timeout.map_err(|error| input_error(py, "timeout", format!("timeout: {error}")))?;
-        Ok(Watch { progress, timeout, threads: Some(threads) })
+        Ok(Watch { progress, timeout, threads: Some(threads), cancel: None })
     }
 }

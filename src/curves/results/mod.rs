@@ -2,6 +2,7 @@
 
 pub mod columns;
 pub mod interval;
+pub mod predict;
 pub mod report;
 pub mod result;
 pub mod search;

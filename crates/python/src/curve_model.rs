@@ -1,0 +1,213 @@
+//! Models of curves: formulas, and functions of Python.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use numpy::{PyArray1, PyReadonlyArray1};
+use popfit::{Context, CurveModel, Failure, Formula, Model};
+use pyo3::prelude::*;
+
+use crate::arrays::{give, give_shaped};
+use crate::errors::exception;
+
+/// Failure of a function of Python that is called no more.
+pub const STOPPED: &str = "the run was stopped";
+
+/// A model of curves, and the function of Python that it calls, if it is no formula.
+#[pyclass(frozen, module = "popfit._popfit", name = "CurveModel")]
+pub struct SharedCurveModel {
+    pub model: CurveModel,
+    formula: Option<Formula>,
+    /// Calls of a function of Python.
+    pub calls: Calls,
+}
+
+/// What the calls of a function of Python share with the run that makes them.
+#[derive(Clone, Default)]
+pub struct Calls {
+    /// True once the run is to end: the function is called no more.
+    pub cancel: Arc<AtomicBool>,
+    /// The first exception of the function.
+    failure: Arc<Mutex<Option<PyErr>>>,
+}
+
+impl Calls {
+    /// Returns the first exception of the function since the last call, if there was one.
+    fn take_failure(&self) -> Option<PyErr> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Keeps the first exception of the function, and returns its text as a model's error.
+    fn fail(&self, py: Python<'_>, error: PyErr) -> Failure {
+        let text = error.to_string();
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| error.clone_ref(py));
+        text.into()
+    }
+}
+
+#[pymethods]
+impl SharedCurveModel {
+    /// Parses a formula; its parameters are those of its text in their order, unless others are given.
+    #[staticmethod]
+    fn formula(
+        py: Python<'_>,
+        text: &str,
+        predictors: Vec<String>,
+        parameters: Option<Vec<String>>,
+    ) -> PyResult<SharedCurveModel> {
+        let predictors: Vec<&str> = predictors.iter().map(String::as_str).collect();
+        let formula = match &parameters {
+            Some(names) => {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                Formula::parse_exactly(text, &predictors, &names)
+            }
+            None => Formula::parse_with(text, &predictors),
+        };
+        Ok(SharedCurveModel::of_formula(formula.map_err(|error| exception(py, &error))?))
+    }
+
+    /// Returns a formula that popfit knows by its name.
+    #[staticmethod]
+    fn builtin(py: Python<'_>, name: &str) -> PyResult<SharedCurveModel> {
+        Ok(SharedCurveModel::of_formula(Formula::builtin(name).map_err(|error| exception(py, &error))?))
+    }
+
+    /// Returns the names of the formulas that popfit knows.
+    #[staticmethod]
+    fn builtins() -> Vec<&'static str> {
+        Formula::builtins().collect()
+    }
+
+    /// Makes a model of functions of Python: `values(x, parameters)` and perhaps `derivatives(x, parameters)` get x as
+    /// (predictors·n), and return n and P·n numbers.
+    #[staticmethod]
+    fn function(
+        py: Python<'_>,
+        predictors: Vec<String>,
+        parameters: Vec<String>,
+        values: Py<PyAny>,
+        derivatives: Option<Py<PyAny>>,
+    ) -> PyResult<SharedCurveModel> {
+        let calls = Calls::default();
+        let function = PythonFunction { predictors, parameters, values, derivatives, calls: calls.clone() };
+        let model = CurveModel::new(function).map_err(|error| exception(py, &error))?;
+        Ok(SharedCurveModel { model, formula: None, calls })
+    }
+
+    /// Returns the formula's text, or None for a function.
+    #[getter]
+    fn text(&self) -> Option<&str> {
+        self.formula.as_ref().map(Formula::text)
+    }
+
+    /// Returns the names of the predictors.
+    #[getter]
+    fn predictors(&self) -> Vec<String> {
+        self.model.predictors().to_vec()
+    }
+
+    /// Returns the names of the parameters.
+    #[getter]
+    fn parameters(&self) -> Vec<String> {
+        self.model.parameters().to_vec()
+    }
+
+    /// Returns what is likely to be a mistake in the formula.
+    #[getter]
+    fn warnings(&self) -> Vec<String> {
+        self.formula.as_ref().map_or(Vec::new(), Formula::warnings)
+    }
+
+    /// Returns the first exception of the function since the last call.
+    fn take_failure(&self) -> Option<PyErr> {
+        self.calls.take_failure()
+    }
+
+    /// Computes the values at n points, x (predictors·n).
+    fn values<'py>(
+        &self,
+        py: Python<'py>,
+        x: PyReadonlyArray1<'py, f64>,
+        parameters: PyReadonlyArray1<'py, f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (x, parameters) = (x.as_slice()?, parameters.as_slice()?);
+        let values = py.detach(|| self.model.values(x, parameters));
+        Ok(give(py, values.map_err(|error| exception(py, &error))?))
+    }
+
+    /// Computes values and derivatives at n points, (1 + P, n).
+    fn linearise<'py>(
+        &self,
+        py: Python<'py>,
+        x: PyReadonlyArray1<'py, f64>,
+        parameters: PyReadonlyArray1<'py, f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (x, parameters) = (x.as_slice()?, parameters.as_slice()?);
+        let rows = py.detach(|| self.model.linearise(x, parameters)).map_err(|error| exception(py, &error))?;
+        let count = 1 + parameters.len();
+        let points = rows.len() / count;
+        give_shaped(py, rows, &[count, points])
+    }
+}
+
+impl SharedCurveModel {
+    fn of_formula(formula: Formula) -> SharedCurveModel {
+        SharedCurveModel { model: formula.clone().into(), formula: Some(formula), calls: Calls::default() }
+    }
+}
+
+/// A model that calls functions of Python.
+struct PythonFunction {
+    predictors: Vec<String>,
+    parameters: Vec<String>,
+    values: Py<PyAny>,
+    derivatives: Option<Py<PyAny>>,
+    calls: Calls,
+}
+
+impl PythonFunction {
+    /// Calls a function of Python with copies of x and the parameters, and copies the numbers that it returns.
+    fn call(&self, function: &Py<PyAny>, x: &[f64], parameters: &[f64], into: &mut [f64]) -> Result<(), Failure> {
+        // a run that is to end does not wait for Python's lock
+        if self.calls.cancel.load(Ordering::Relaxed) {
+            return Err(STOPPED.into());
+        }
+        Python::attach(|py| {
+            let arguments = (PyArray1::from_slice(py, x), PyArray1::from_slice(py, parameters));
+            let returned = function.call1(py, arguments).and_then(|found| {
+                let numbers: PyReadonlyArray1<'_, f64> = found.extract(py)?;
+                into.copy_from_slice(numbers.as_slice()?);
+                Ok(())
+            });
+            returned.map_err(|error| self.calls.fail(py, error))
+        })
+    }
+}
+
+impl Model for PythonFunction {
+    fn predictors(&self) -> Vec<String> {
+        self.predictors.clone()
+    }
+
+    fn parameters(&self) -> Vec<String> {
+        self.parameters.clone()
+    }
+
+    fn values(&self, x: &[f64], parameters: &[f64], values: &mut [f64]) {
+        if self.call(&self.values, x, parameters, values).is_err() {
+            values.fill(f64::NAN);
+        }
+    }
+
+    fn try_values(&self, _: &Context, x: &[f64], parameters: &[f64], values: &mut [f64]) -> Result<(), Failure> {
+        self.call(&self.values, x, parameters, values)
+    }
+
+    fn try_linearise(&self, _: &Context, x: &[f64], parameters: &[f64], rows: &mut [f64]) -> Result<bool, Failure> {
+        let Some(derivatives) = &self.derivatives else { return Ok(false) };
+        let (values, slopes) = rows.split_at_mut(rows.len() / (1 + parameters.len()));
+        self.call(&self.values, x, parameters, values)?;
+        self.call(derivatives, x, parameters, slopes)?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,190 @@
+"""Models of curves for Rust: formulas, and functions that are traced or called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from popfit import _popfit
+from popfit._arrays import warn_caller
+from popfit._errors import InputError
+from popfit._tracing import NotTraceableError, Trace, trace
+from popfit.formula import Formula
+
+Array = npt.NDArray[Any]
+
+#: Largest difference between a formula and its function before a fit, relative to the curve's largest value.
+START_TOLERANCE = 1e-12
+#: Largest such difference at the results of a fit.
+RESULT_TOLERANCE = 1e-9
+#: Curves whose results are compared.
+CHECKED_RESULTS = 100
+#: Points beside the start at which formula and function are compared.
+JITTERED_POINTS = 3
+#: Relative size of their distance from the start.
+JITTER = 0.1
+
+
+class Xdata(NamedTuple):
+    """What a user's function gets as x."""
+
+    #: The user's x: of all curves, or with the curves as its first axis.
+    values: Any
+    #: True if each curve has its own.
+    is_own: bool
+    #: Numbers of curves and of points.
+    curves: int
+    points: int
+
+    def of_curve(self, curve: int) -> Any:
+        """Return the x of a curve."""
+        return self.values[curve] if self.is_own else self.values
+
+    def joined(self) -> Any:
+        """Return the x of all curves as if they were one: (curves·points) or (predictors, curves·points)."""
+        if not self.is_own or self.values.ndim == 2:
+            return self.values.ravel() if self.is_own else self.values
+        return np.moveaxis(self.values, 1, 0).reshape(self.values.shape[1], -1)
+
+
+class ModelAtPoints(NamedTuple):
+    """A model in Rust, and its predictors at the points of the curves."""
+
+    model: _popfit.CurveModel
+    #: (predictors, points), or (curves, predictors, points) if each curve has its own.
+    x: Array
+    #: The user's function, if there is one.
+    function: Callable[..., Any] | None
+    #: True if the function is a formula here.
+    is_traced: bool
+
+
+def model_of_formula(formula: Formula, x: Xdata) -> ModelAtPoints:
+    """Return a formula at the points of curves."""
+    rows = np.asarray(x.values)
+    shape: tuple[int, ...] = (len(formula.predictors), x.points)
+    if x.is_own:
+        shape = (x.curves, *shape)
+    elif rows.ndim > 2:  # images: predictors of two dimensions
+        rows = rows.reshape(rows.shape[0], -1)
+    return ModelAtPoints(formula._model, rows.reshape(shape), None, False)
+
+
+def model_of_function(
+    function: Callable[..., Any], names: Sequence[str], x: Xdata, starts: Array, *, warns_of_branches: bool = True
+) -> ModelAtPoints:
+    """Return a function of numpy as a formula, if it is one at the points of these curves.
+
+    Parameters
+    ----------
+    function : callable
+        Called with the x of a curve and one number per parameter.
+    names : sequence of str
+        Names of the parameters.
+    x : Xdata
+        The points.
+    starts : array
+        Parameters of each curve, (curves, P), or of all, (P).
+    warns_of_branches : bool
+        True to warn of a function with branches.
+
+    Raises
+    ------
+    NotTraceableError
+        If it is none, or if formula and function differ near the starts.
+    """
+    traced = trace(function, x.joined(), names, x.points * (x.curves if x.is_own else 1))
+    model = Formula(traced.text, traced.predictors, traced.parameters)._model
+    columns = np.array(traced.columns)
+    if x.is_own:
+        columns = np.ascontiguousarray(np.moveaxis(columns.reshape(-1, x.curves, x.points), 0, 1))
+    found = ModelAtPoints(model, columns, function, True)
+    generator = np.random.default_rng(0)
+    for curve in sorted({0, x.curves // 2, x.curves - 1}):
+        start = starts[curve] if starts.ndim == 2 else starts
+        steps = generator.uniform(-JITTER, JITTER, (JITTERED_POINTS, start.size))
+        for parameters in (start, *(start + steps * np.where(start == 0.0, 1.0, start))):
+            if np.isfinite(parameters).all() and not agrees(found, x, curve, parameters, START_TOLERANCE):
+                raise NotTraceableError("its values are not those of its formula")
+    if traced.has_branches and warns_of_branches:
+        warn_caller(_branches_of(traced))
+    return found
+
+
+def _branches_of(traced: Trace) -> str:
+    """Return the warning of a function with branches."""
+    return (
+        "the function branches on its parameters, and its derivatives may jump where they change sides; "
+        f"it is fitted as {traced.text}"
+    )
+
+
+def agrees(found: ModelAtPoints, x: Xdata, curve: int, parameters: Array, tolerance: float) -> bool:
+    """Return True if formula and function have the same values on a curve."""
+    assert found.function is not None
+    with np.errstate(all="ignore"):
+        wanted = np.asarray(found.function(x.of_curve(curve), *parameters), dtype=np.float64)
+    columns = found.x[curve] if x.is_own else found.x
+    values = found.model.values(columns.ravel(), np.ascontiguousarray(parameters, dtype=np.float64))
+    wanted = np.broadcast_to(wanted, (x.points,)) if wanted.ndim == 0 else wanted.ravel()
+    if wanted.shape != values.shape:
+        return False
+    finite = np.isfinite(wanted)
+    if not np.array_equal(finite, np.isfinite(values)):
+        return False
+    size = np.abs(wanted[finite]).max(initial=0.0)
+    return bool(np.all(np.abs(values - wanted)[finite] <= tolerance * size))
+
+
+def agrees_at_results(found: ModelAtPoints, x: Xdata, parameters: Array) -> bool:
+    """Return True if formula and function have the same values at the results of up to a hundred curves."""
+    some = np.unique(np.linspace(0, x.curves - 1, min(x.curves, CHECKED_RESULTS)).astype(int))
+    return all(
+        agrees(found, x, curve, parameters[curve], RESULT_TOLERANCE)
+        for curve in some.tolist()
+        if np.isfinite(parameters[curve]).all()
+    )
+
+
+def model_of_calls(
+    function: Callable[..., Any],
+    names: Sequence[str],
+    x: Xdata,
+    derivatives: Callable[..., Any] | None = None,
+) -> ModelAtPoints:
+    """Return a model that calls a function of Python for each evaluation."""
+    if x.is_own:
+        shape = x.values.shape[1:]
+        rows = np.ascontiguousarray(x.values, dtype=np.float64).reshape(x.curves, -1, x.points)
+
+        def given(flat: Array) -> Any:
+            return flat.reshape(shape)
+    else:
+        # numbers of the points stand for an x that may be anything
+        rows = np.arange(x.points, dtype=np.float64)[np.newaxis]
+
+        def given(flat: Array) -> Any:
+            return x.values
+
+    def values(flat: Array, parameters: Array) -> Array:
+        returned = np.asarray(function(given(flat), *parameters), dtype=np.float64)
+        returned = returned if returned.ndim else np.full(x.points, returned)
+        if returned.size != x.points:
+            raise InputError(f"the function returns the shape {returned.shape}, for {x.points} points", argument="f")
+        return np.ascontiguousarray(returned.ravel())
+
+    def slopes(flat: Array, parameters: Array) -> Array:
+        assert derivatives is not None
+        rows_of_points = np.asarray(derivatives(given(flat), *parameters), dtype=np.float64)
+        if rows_of_points.shape != (x.points, len(parameters)):
+            raise InputError(
+                f"jac returns the shape {rows_of_points.shape}, not {(x.points, len(parameters))}", argument="jac"
+            )
+        return np.ascontiguousarray(rows_of_points.T).ravel()
+
+    predictors = [f"x{k}" for k in range(rows.shape[-2])]
+    model = _popfit.CurveModel.function(predictors, list(names), values, slopes if derivatives else None)
+    return ModelAtPoints(model, rows, function, False)

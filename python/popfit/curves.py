@@ -1,0 +1,680 @@
+"""Fits of populations of curves: one model, and many sets of points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from popfit import _popfit
+from popfit._arrays import warn_caller
+from popfit._checks import check_choice, check_integer, check_switch, close_name, is_number, timeout_seconds
+from popfit._curve_data import Prepared, prepared
+from popfit._curve_models import (
+    ModelAtPoints,
+    Xdata,
+    agrees_at_results,
+    model_of_calls,
+    model_of_formula,
+    model_of_function,
+)
+from popfit._errors import ColumnError, InputError, Interrupted
+from popfit._progress import Progress, check_progress, progress_function
+from popfit._tracing import NotTraceableError
+from popfit.devices import Device, name_missing_driver, thread_count
+from popfit.formula import Formula, parameter_names
+from popfit.table import CONVERGED_CODES, SHOWN_ROWS, _object_array, _rounded, _sparkline
+
+Array = npt.NDArray[Any]
+
+#: Estimators, and whether they have a scale, in units of sigma.
+ESTIMATORS = {
+    "least_squares": False,
+    "poisson": False,
+    "soft_l1": True,
+    "huber": True,
+    "cauchy": True,
+    "arctan": True,
+    "student": True,
+}
+#: Solvers.
+SOLVERS = ("lm", "nelder-mead")
+
+
+class CurveFitter:
+    """Fits a model to many curves at once.
+
+    Parameters
+    ----------
+    model : Formula, str or callable
+        A formula, its text, or a function of numpy, ``f(x, a, b, …)``. A function is traced: it becomes a formula with
+        exact derivatives. One that is none is called for each evaluation, which a `PopfitWarning` says.
+    parameters : sequence of str, optional
+        Names of a function's parameters; by default those of its signature.
+    bounds : mapping of str to pair of float
+        Lower and upper bounds of parameters by their names; None and infinity are no bound.
+    fixed : sequence of str
+        Parameters that keep their starts.
+    ties : mapping of str to str
+        Expressions of other parameters, ``{"b": "2*a + 1"}``. Functions must be formulas for this.
+    priors : mapping of str to pair of float
+        Means and standard deviations of Gaussian priors.
+    estimator : str or pair of str and float
+        "least_squares", "poisson" (y are counts), or a robust loss with its scale in units of sigma, such as
+        ``("huber", 1.5)``: "soft_l1", "huber", "cauchy", "arctan", "student".
+    solver : {"lm", "nelder-mead"}
+        Levenberg–Marquardt, or the simplex of Nelder and Mead.
+    absolute_sigma : bool
+        As in scipy: True if sigma is known in absolute terms; else errors are multiplied by √(χ²/dof).
+    sandwich_errors : bool
+        True for errors under robust losses that follow from the scatter of the residuals.
+    device : str or Device
+        "auto", "cpu", "gpu", … as `popfit.fit` takes them. For curves "auto" is the CPU.
+    max_rounds, ftol, xtol, gtol : optional
+        Limit and tolerances of the solver, those of Rust's `CurveFitter` unless set.
+    max_memory : int, optional
+        Bytes that curves that are fitted together may take.
+    cpu_fallback : bool, optional
+        True to let the CPU fit what a GPU fails to fit twice.
+
+    Examples
+    --------
+    >>> import numpy as np, popfit
+    >>> x = np.linspace(0.0, 4.0, 30)
+    >>> rates = np.array([0.5, 1.0, 2.0])
+    >>> fitter = popfit.CurveFitter(lambda x, a, k: a * np.exp(-k * x), bounds={"k": (0, 10)})
+    >>> fits = fitter.fit(x, 3.0 * np.exp(-np.outer(rates, x)), [1.0, 1.0])
+    >>> fits["k"].round(3)
+    array([0.5, 1. , 2. ])
+    """
+
+    def __init__(
+        self,
+        model: Formula | str | Callable[..., Any],
+        *,
+        parameters: Sequence[str] | None = None,
+        bounds: Mapping[str, tuple[float | None, float | None]] = {},
+        fixed: Sequence[str] = (),
+        ties: Mapping[str, str] = {},
+        priors: Mapping[str, tuple[float, float]] = {},
+        estimator: str | tuple[str, float] = "least_squares",
+        solver: str = "lm",
+        absolute_sigma: bool = False,
+        sandwich_errors: bool = True,
+        device: str | Device = "auto",
+        max_rounds: int | None = None,
+        ftol: float | None = None,
+        xtol: float | None = None,
+        gtol: float | None = None,
+        max_memory: int | None = None,
+        cpu_fallback: bool | None = None,
+    ) -> None:
+        self.model = Formula(model) if isinstance(model, str) else model
+        if not isinstance(self.model, Formula) and not callable(self.model):
+            raise InputError(f"model: {type(model).__name__}; give a Formula, its text or a function", argument="model")
+        fixed = (fixed,) if isinstance(fixed, str) else fixed
+        if isinstance(self.model, Formula):
+            if parameters is not None and tuple(parameters) != self.model.parameters:
+                raise InputError(
+                    "parameters: a formula names its own; give Formula(…, parameters=…)", argument="parameters"
+                )
+            self.parameters = self.model.parameters
+        else:
+            self.parameters = parameter_names(self.model) if parameters is None else tuple(parameters)
+        for argument, names in (("bounds", bounds), ("fixed", fixed), ("ties", ties), ("priors", priors)):
+            for name in names:
+                self._check_name(argument, name)
+        self._settings: dict[str, Any] = {
+            "bounds": [(name, *_limits(name, pair)) for name, pair in bounds.items()],
+            "fixed": [str(name) for name in fixed],
+            "ties": [(name, _expression(name, text)) for name, text in ties.items()],
+            "priors": [(name, *_pair("priors", name, pair)) for name, pair in priors.items()],
+            "estimator": _estimator(estimator),
+            "solver": check_choice("solver", solver, SOLVERS),
+            "max_rounds": None if max_rounds is None else check_integer("max_rounds", max_rounds, 1, 2**32 - 1),
+            "ftol": _tolerance("ftol", ftol),
+            "xtol": _tolerance("xtol", xtol),
+            "gtol": _tolerance("gtol", gtol),
+            "absolute_sigma": check_switch("absolute_sigma", absolute_sigma),
+            "sandwich_errors": check_switch("sandwich_errors", sandwich_errors),
+            "device": _device(device),
+            "max_memory": None if max_memory is None else check_integer("max_memory", max_memory, 1, 2**64 - 1),
+            "cpu_fallback": None if cpu_fallback is None else check_switch("cpu_fallback", cpu_fallback),
+        }
+
+    def _check_name(self, argument: str, name: object) -> None:
+        """Raise `InputError` for a parameter that the model does not have."""
+        if name not in self.parameters:
+            raise InputError(
+                f"{argument}: no parameter {name!r}{close_name(name, self.parameters)} "
+                f"(the model has {', '.join(self.parameters)})",
+                argument=argument,
+            )
+
+    def fit(
+        self,
+        x: Any,
+        y: Any,
+        p0: Any,
+        *,
+        sigma: Any = None,
+        mask: Any = None,
+        bounds: tuple[Any, Any] | None = None,
+        x_per_curve: bool = False,
+        covariance: bool = True,
+        exact: bool = False,
+        progress: bool | Progress = False,
+        timeout: float | None = None,
+        threads: int | None = None,
+    ) -> CurveFits:
+        """Fit the model to curves with the same number of points.
+
+        Parameters
+        ----------
+        x : array, (points) or (predictors, points)
+            Points of all curves; of each, (curves, points) or (curves, predictors, points), with `x_per_curve`.
+            A function may take anything, which it is then given as it is.
+        y : array, (curves, points) or (points)
+            Data. Native float32 and float64 arrays in C order are lent, not copied.
+        p0 : array, (P) or (curves, P)
+            Starts of the parameters, of all curves or of each; a mapping of names to numbers or arrays will do.
+        sigma : number or array, (points) or (curves, points), optional
+            Standard deviations of y; 1 unless given. An infinite one masks its point.
+        mask : array of bool, (points) or (curves, points), optional
+            True for points that do not count. The mask of a masked array y counts, too.
+        bounds : pair of arrays, (P) or (curves, P), optional
+            Lower and upper bounds of each curve, in place of the fitter's.
+        x_per_curve : bool
+            True if each curve has points of its own.
+        covariance : bool
+            True to compute covariance matrices.
+        exact : bool
+            True to fit to the solver's tolerances; else parameters lie within 0.001 of their errors from the minimum.
+        progress : bool or callable
+            True shows a bar; a function is called with the numbers of finished and of all fits, on this thread.
+        timeout : float, optional
+            Seconds after which fits that have not ended get the status "interrupted".
+        threads : int, optional
+            Threads of this run; by default those of `popfit.get_threads`.
+
+        Returns
+        -------
+        CurveFits
+            One row for each curve. A curve that cannot be fitted is a row with a status and a message.
+
+        Raises
+        ------
+        InputError
+            If arrays do not fit together, or settings are wrong.
+        Interrupted
+            At Ctrl-C; its attribute `fits` has what was fitted.
+        """
+        watch = {"progress": progress, "timeout": timeout, "threads": threads}
+        given = prepared(self.parameters, x, y, p0, sigma, mask, bounds, x_per_curve)
+        options = Options(check_switch("covariance", covariance), check_switch("exact", exact))
+        return self.fit_prepared(given, options, watch)
+
+    def fit_prepared(
+        self, given: Prepared, options: Options, watch: dict[str, Any], jac: Callable[..., Any] | None = None
+    ) -> CurveFits:
+        """Fit curves that are checked; a function that is no formula has the derivatives `jac`, if there are any."""
+        model, reason = self.model_at(given)
+        if reason is None:
+            fits = self.run(model, given, options, watch)
+            if not model.is_traced or agrees_at_results(model, given.x, fits.parameters):
+                return fits
+            reason = "at some results its values are not those of its formula"
+        if given.x.curves:
+            warn_caller(
+                f"the function is no formula: {reason}. It is called for each evaluation of each curve, which is slow"
+            )
+        return self.run(model_of_calls(self.model, self.parameters, given.x, jac), given, options, watch)
+
+    def model_at(self, given: Prepared) -> tuple[ModelAtPoints, str | None]:
+        """Return the model at the curves' points, and why a function is no formula, if it is none."""
+        if isinstance(self.model, Formula):
+            return model_of_formula(self.model, given.x), None
+        try:
+            if given.x.curves == 0:
+                raise NotTraceableError("there is no curve")
+            return model_of_function(self.model, self.parameters, given.x, given.arrays["starts"]), None
+        except NotTraceableError as error:
+            if self._settings["ties"]:
+                raise InputError(
+                    f"ties: the function is no formula, and only parameters of formulas are tied: {error}",
+                    argument="ties",
+                ) from error
+            return model_of_calls(self.model, self.parameters, given.x), str(error)
+
+    def run(self, model: ModelAtPoints, given: Prepared, options: Options, watch: dict[str, Any]) -> CurveFits:
+        """Fit the curves, and return their results."""
+        check_progress(watch["progress"])
+        limits = {"timeout": timeout_seconds(watch["timeout"]), "threads": thread_count(watch["threads"])}
+        settings = {**self._settings, "covariance": options.covariance}
+        # the names of a traced function may have got an underscore
+        own = dict(zip(self.parameters, model.model.parameters, strict=True))
+        for key in ("bounds", "ties", "priors"):
+            settings[key] = [(own[name], *rest) for name, *rest in settings[key]]
+        settings["fixed"] = [own[name] for name in settings["fixed"]]
+        stopped: BaseException | None = None
+        if given.x.curves == 0:
+            results = _no_results(len(self.parameters))
+        else:
+            with progress_function(watch["progress"], "curves") as on_progress:
+                results = _popfit.fit_curves(
+                    model.model, given.for_rust(model), settings, options.exact, {**limits, "progress": on_progress}
+                )
+            stopped = results.pop("stopped")
+        if not options.covariance:
+            results.pop("covariance", None)
+        fits = CurveFits._of(self, model, given, results)
+        if isinstance(stopped, KeyboardInterrupt):
+            raise Interrupted("the run was interrupted", fits=fits) from stopped
+        if stopped is not None:
+            raise stopped
+        return fits
+
+    def __repr__(self) -> str:
+        """Return the model."""
+        return f"<popfit.CurveFitter of {self.model!r}>"
+
+
+class Options(NamedTuple):
+    """What a fit is asked for."""
+
+    covariance: bool
+    exact: bool
+
+
+class CurveFits:
+    """Results of fits of curves, one row for each.
+
+    ``fits["a"]`` is a column (``a_err`` its errors, and ``chi2``, ``dof``, ``status``, …), ``fits[5]`` a row as a dict,
+    and ``fits[fits.converged]``, ``fits[10:20]`` are some of the rows.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names of the P parameters.
+    parameters, errors : array, (curves, P)
+        Best-fit parameters and their standard errors: infinite for parameters that the data do not determine, NaN where
+        there is no fit.
+    covariance : array, (curves, P, P), or None
+        Covariances of the parameters.
+    chi2, dof : array, (curves)
+        Σ ((y − model)/sigma)², and its degrees of freedom.
+    status, flags, evaluations, rounds : array, (curves)
+        Codes of how fits ended (1 to 4 converged; the book's page on results lists them), flags, evaluations of the
+        model and linearisations.
+    """
+
+    names: tuple[str, ...]
+    parameters: npt.NDArray[np.float64]
+    errors: npt.NDArray[np.float64]
+    covariance: npt.NDArray[np.float64] | None
+    chi2: npt.NDArray[np.float64]
+    dof: npt.NDArray[np.int64]
+    status: npt.NDArray[np.int8]
+    flags: npt.NDArray[np.uint32]
+    evaluations: npt.NDArray[np.uint32]
+    rounds: npt.NDArray[np.uint32]
+    _messages: dict[int, str]
+    _fitter: CurveFitter
+    _model: ModelAtPoints | None
+    _given: Prepared | None
+
+    _ROWS = ("parameters", "errors", "covariance", "chi2", "dof", "status", "flags", "evaluations", "rounds")
+
+    def __init__(self) -> None:
+        raise TypeError("CurveFitter.fit makes CurveFits")
+
+    @classmethod
+    def _of(cls, fitter: CurveFitter, model: ModelAtPoints, given: Prepared, results: dict[str, Any]) -> CurveFits:
+        """Return the results of a run."""
+        fits = cls.__new__(cls)
+        fits.names = fitter.parameters
+        fits._fitter, fits._model, fits._given = fitter, model, given
+        fits._messages = dict(results.pop("messages"))
+        fits.covariance = None
+        free = len(fitter.parameters) - len({*fitter._settings["fixed"], *dict(fitter._settings["ties"])})
+        priors = sum(name not in fitter._settings["fixed"] for name, *_ in fitter._settings["priors"])
+        results["dof"] = given.used_points() + priors - free
+        for name, values in results.items():
+            setattr(fits, name, values)
+        return fits
+
+    @property
+    def converged(self) -> npt.NDArray[np.bool_]:
+        """True for each fit that converged."""
+        return np.isin(self.status, CONVERGED_CODES)
+
+    @property
+    def messages(self) -> list[str]:
+        """What there is to say about each curve: why it could not be fitted, what the data do not determine."""
+        return [self._messages.get(row, "") for row in range(len(self))]
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        return list(self._columns())
+
+    def _columns(self) -> dict[str, Array]:
+        """Return the columns by their names."""
+        columns: dict[str, Array] = {}
+        for p, name in enumerate(self.names):
+            columns[name] = self.parameters[:, p]
+            columns[f"{name}_err"] = self.errors[:, p]
+        texts = _popfit.status_names()
+        columns |= {name: getattr(self, name) for name in self._ROWS[3:]}
+        columns["status_text"] = _object_array([texts[code] for code in self.status.tolist()])
+        columns["message"] = _object_array(self.messages)
+        return columns
+
+    def __len__(self) -> int:
+        """Return the number of curves."""
+        return len(self.status)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows."""
+        return (self[row] for row in range(len(self)))
+
+    @overload
+    def __getitem__(self, key: str) -> Array: ...
+    @overload
+    def __getitem__(self, key: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, key: slice | Sequence[int] | Array) -> CurveFits: ...
+    def __getitem__(self, key: Any) -> Any:
+        """Return a column, a row, or some of the rows."""
+        if isinstance(key, str):
+            columns = self._columns()
+            if key not in columns:
+                raise ColumnError(f"no column {key!r}{close_name(key, columns)}", argument=key)
+            return columns[key]
+        if isinstance(key, int | np.integer):
+            row = range(len(self))[key]
+            return {name: values[row] for name, values in self._columns().items()}
+        return self._some(np.arange(len(self))[key])
+
+    def _some(self, rows: npt.NDArray[np.int64]) -> CurveFits:
+        """Return some of the rows."""
+        fits = CurveFits.__new__(CurveFits)
+        fits.__dict__.update(self.__dict__)
+        for name in self._ROWS:
+            values = getattr(self, name)
+            setattr(fits, name, None if values is None else values[rows])
+        fits._messages = {k: self._messages[row] for k, row in enumerate(rows.tolist()) if row in self._messages}
+        if self._given is not None and self._model is not None:
+            x = self._given.x._replace(curves=len(rows))
+            arrays = {
+                name: values[rows] if values.ndim == 2 and len(values) == self._given.x.curves else values
+                for name, values in self._given.arrays.items()
+            }
+            if x.is_own:
+                x = x._replace(values=x.values[rows])
+                fits._model = self._model._replace(x=self._model.x[rows])
+            fits._given = self._given._replace(x=x, arrays=arrays)
+        return fits
+
+    def predict(self, x: Any = None, *, threads: int | None = None) -> npt.NDArray[np.float64]:
+        """Return the best-fit curves, (curves, points), at the points of the data or at others.
+
+        Parameters
+        ----------
+        x : array, optional
+            Points of all curves, as the fit took them; by default those of the data.
+        threads : int, optional
+            Threads of this call.
+        """
+        model, given = self._remembered()
+        if x is not None:
+            points = _points_of(x)
+            there = Xdata(x, False, len(self), points)
+            given = given._replace(x=there, arrays={"y": np.broadcast_to(0.0, (len(self), points)).copy()})
+            if isinstance(self._fitter.model, Formula):
+                model = model_of_formula(self._fitter.model, there)
+            else:
+                model = model_of_calls(self._fitter.model, self.names, there)
+        return _popfit.predict_curves(model.model, given.for_rust(model, self.parameters), thread_count(threads))
+
+    def residuals(self) -> npt.NDArray[np.float64]:
+        """Return (y − model)/sigma, (curves, points); NaN where a point is masked."""
+        _, given = self._remembered()
+        rest = given.arrays["y"].reshape(len(self), -1) - self.predict()
+        if "sigma" in given.arrays:
+            rest /= given.arrays["sigma"]
+        mask = given.arrays.get("mask")
+        return rest if mask is None else np.where(mask, np.nan, rest)
+
+    def jacobian(self) -> npt.NDArray[np.float64]:
+        """Return the derivatives of the first curve divided by sigma, (points, P), without masked points."""
+        model, given = self._remembered()
+        columns = model.x[0] if given.x.is_own else model.x
+        rows = model.model.linearise(columns.ravel(), np.ascontiguousarray(self.parameters[0]))[1:].T
+        if "sigma" in given.arrays:
+            sigma = given.arrays["sigma"]
+            rows = rows / (sigma[0] if sigma.ndim == 2 else sigma)[:, np.newaxis]
+        mask = given.arrays.get("mask")
+        return rows if mask is None else rows[~(mask[0] if mask.ndim == 2 else mask)]
+
+    def confidence_intervals(
+        self,
+        parameters: Sequence[str] = (),
+        sigmas: Sequence[float] = (1.0, 2.0, 3.0),
+        *,
+        progress: bool | Progress = False,
+        timeout: float | None = None,
+        threads: int | None = None,
+    ) -> npt.NDArray[np.float64]:
+        """Return confidence intervals from the rise of χ², as lmfit's ``conf_interval`` defines them.
+
+        Parameters
+        ----------
+        parameters : sequence of str
+            Parameters; by default all.
+        sigmas : sequence of float
+            Multiples of standard errors; below 1 they are probabilities.
+
+        Returns
+        -------
+        array, (curves, parameters, sigmas, 2)
+            Lower and upper limits; NaN where there is none.
+        """
+        model, given = self._remembered()
+        names = [parameters] if isinstance(parameters, str) else list(parameters) or list(self.names)
+        for name in names:
+            self._fitter._check_name("parameters", name)
+        own = dict(zip(self.names, model.model.parameters, strict=True))
+        settings = {**self._fitter._settings, "covariance": False}
+        watch = {"timeout": timeout_seconds(timeout), "threads": thread_count(threads)}
+        with progress_function(progress, "intervals") as on_progress:
+            return _popfit.curve_intervals(
+                model.model,
+                given.for_rust(model, self.parameters),
+                settings,
+                ([own[name] for name in names], [float(sigma) for sigma in sigmas]),
+                {**watch, "progress": on_progress},
+            )
+
+    def _remembered(self) -> tuple[ModelAtPoints, Prepared]:
+        """Return the model and the data of these results."""
+        if self._model is None or self._given is None:
+            raise InputError("these results were unpickled, without their data: fit again", argument="x")
+        return self._model, self._given
+
+    def to_pandas(self) -> Any:
+        """Return a ``pandas.DataFrame`` with one row for each curve."""
+        import pandas  # type: ignore[import-untyped,unused-ignore]
+
+        return pandas.DataFrame(self._columns())
+
+    def to_astropy(self) -> Any:
+        """Return an ``astropy.table.Table`` with one row for each curve."""
+        from astropy.table import Table  # type: ignore[import-untyped,unused-ignore]
+
+        return Table(
+            {name: values.astype(str) if values.dtype == object else values for name, values in self._columns().items()}
+        )
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the table as a stream of Arrow, for pyarrow, polars, pandas, duckdb and others."""
+        return _popfit.columns_stream(
+            [
+                (
+                    name,
+                    "",
+                    "",
+                    values.tolist() if values.dtype == object else np.ascontiguousarray(values, _wide(values)),
+                )
+                for name, values in self._columns().items()
+            ]
+        )
+
+    def plot(self, row: int, *, ax: Any = None) -> Any:
+        """Draw a curve of one predictor and its fit with matplotlib, and return the axes."""
+        try:
+            import matplotlib.pyplot as plt
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(f'{error}: pip install matplotlib, or popfit with "[notebook]"') from error
+
+        one = self[[row]]
+        _, given = one._remembered()
+        x = np.asarray(given.x.of_curve(0), dtype=np.float64)
+        if x.ndim != 1 or x.shape != (given.x.points,):
+            raise InputError("plot: x has more than one predictor", argument="x")
+        if ax is None:
+            _, ax = plt.subplots(layout="constrained")
+        order = np.argsort(x)
+        y = given.arrays["y"].ravel()
+        sigma = given.arrays.get("sigma")
+        mask = given.arrays.get("mask")
+        kept = np.ones(x.shape, bool) if mask is None else ~mask.ravel()
+        bars = None if sigma is None else np.broadcast_to(sigma.ravel(), x.shape)[kept]
+        ax.errorbar(x[kept], y[kept], bars, fmt=".", color="black", label="data")
+        ax.plot(x[order], one.predict()[0][order], color="C3", label="model")
+        ax.set_title(
+            "; ".join(
+                f"{name} {_rounded(value, error)}"
+                for name, value, error in zip(self.names, one.parameters[0], one.errors[0], strict=True)
+            )
+        )
+        ax.legend(frameon=False)
+        return ax
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle results and fitter, without the data."""
+        return {**self.__dict__, "_model": None, "_given": None}
+
+    def __repr__(self) -> str:
+        """Return the numbers of curves and of fits that converged."""
+        return f"<popfit.CurveFits: {len(self)} curves, {int(self.converged.sum())} converged; {', '.join(self.names)}>"
+
+    def _repr_html_(self) -> str:
+        """Return the counts, a histogram of each parameter and the first rows, for notebooks."""
+        texts = _popfit.status_names()
+        codes, counts = np.unique(self.status[~self.converged], return_counts=True)
+        others = "".join(f"; {count} {escape(texts[int(code)])}" for code, count in zip(codes, counts, strict=True))
+        heads = "".join(f"<th>{escape(name)}</th>" for name in self.names)
+        sparks = "".join(f"<td>{_sparkline(column)}</td>" for column in self.parameters[self.converged].T)
+        rows = "".join(
+            f"<tr><td>{row}</td><td>{escape(texts[int(self.status[row])])}</td>"
+            + "".join(
+                f"<td>{_rounded(value, error)}</td>"
+                for value, error in zip(self.parameters[row], self.errors[row], strict=True)
+            )
+            + f"<td>{self.chi2[row] / max(self.dof[row], 1):.3f}</td></tr>"
+            for row in range(min(SHOWN_ROWS, len(self)))
+        )
+        more = f"<p>… and {len(self) - SHOWN_ROWS} more rows</p>" if len(self) > SHOWN_ROWS else ""
+        return (
+            f"<p><b>{len(self)}</b> curves, <b>{int(self.converged.sum())}</b> converged{others}</p><table>"
+            f"<tr><th></th><th>status</th>{heads}<th>χ²/dof</th></tr>"
+            f"<tr><td></td><td></td>{sparks}<td></td></tr>{rows}</table>{more}"
+        )
+
+
+def _points_of(x: Any) -> int:
+    """Return the number of points of an x: its last axis, or all its elements as a function takes them."""
+    return int(np.asarray(x).shape[-1]) if np.ndim(x) else 1
+
+
+def _wide(values: Array) -> Any:
+    """Return the type of a column in tables: 64 bits, or 32 of integers that fit."""
+    return np.float64 if values.dtype.kind == "f" else np.int64 if values.dtype.itemsize > 2 else np.int32
+
+
+def _no_results(parameters: int) -> dict[str, Any]:
+    """Return the results of no curve."""
+    return {
+        "parameters": np.empty((0, parameters)),
+        "errors": np.empty((0, parameters)),
+        "covariance": np.empty((0, parameters, parameters)),
+        "chi2": np.empty(0),
+        "status": np.empty(0, np.int8),
+        "flags": np.empty(0, np.uint32),
+        "evaluations": np.empty(0, np.uint32),
+        "rounds": np.empty(0, np.uint32),
+        "messages": [],
+    }
+
+
+def _limits(name: str, pair: Any) -> tuple[float, float]:
+    """Return the bounds of a parameter, infinite where there is none."""
+    try:
+        lower, upper = pair
+        limits = -math.inf if lower is None else float(lower), math.inf if upper is None else float(upper)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"bounds: {name}: {pair!r}; give a lower and an upper bound", argument="bounds") from error
+    return limits
+
+
+def _pair(argument: str, name: str, pair: Any) -> tuple[float, float]:
+    """Return two finite numbers."""
+    if not (isinstance(pair, list | tuple | np.ndarray) and len(pair) == 2 and all(map(is_number, pair))):
+        raise InputError(f"{argument}: {name}: {pair!r}; give two numbers", argument=argument)
+    return float(pair[0]), float(pair[1])
+
+
+def _expression(name: str, text: Any) -> str:
+    """Return the expression of a tie."""
+    if not isinstance(text, str):
+        raise InputError(f"ties: {name}: {text!r}; give an expression such as '2*a + 1'", argument="ties")
+    return str(text)
+
+
+def _estimator(estimator: Any) -> tuple[str, float | None]:
+    """Return an estimator's name and scale."""
+    name, scale = estimator if isinstance(estimator, list | tuple) and len(estimator) == 2 else (estimator, None)
+    name = check_choice("estimator", name, tuple(ESTIMATORS))
+    if scale is None:
+        return name, None
+    if not ESTIMATORS[name]:
+        raise InputError(f"estimator: {name} has no scale", argument="estimator")
+    if not is_number(scale) or scale <= 0:
+        raise InputError(f"estimator: {scale!r}; give a scale above 0, in units of sigma", argument="estimator")
+    return name, float(scale)
+
+
+def _tolerance(name: str, value: Any) -> float | None:
+    """Return a tolerance, or None where the solver's own is wanted."""
+    if value is None:
+        return None
+    if not is_number(value) or not value >= 0.0:
+        raise InputError(f"{name}: {value!r}; give a number from 0", argument=name)
+    return float(value)
+
+
+def _device(device: Any) -> str:
+    """Return the selector of a device: for curves, all of whose models run on the CPU, "auto" is the CPU."""
+    if device in ("auto", "cpu"):
+        return "cpu"
+    name_missing_driver()
+    if isinstance(device, Device):
+        return device.selector
+    if isinstance(device, str):
+        return str(device)
+    raise InputError(f'device: {device!r}; give "auto", "cpu", "gpu", … or a popfit.Device', argument="device")
