@@ -31,6 +31,8 @@ STEERING = ("col_deriv", "diag", "diff_step", "epsfcn", "factor", "tr_options", 
 DELEGATED = ("callback", "jac_sparsity", "workers")
 #: scipy's robust losses by popfit's names.
 LOSSES = {"linear": "least_squares", "soft_l1": "soft_l1", "huber": "huber", "cauchy": "cauchy", "arctan": "arctan"}
+#: Linearisations for each call of a function that ``maxfev`` allows: popfit counts those of every precision.
+ROUNDS_PER_CALL = 4
 #: Codes of scipy's leastsq for those of popfit, which are those of its least_squares.
 LEASTSQ_CODES = {1: 4, 2: 1, 3: 2, 4: 3}
 
@@ -177,7 +179,7 @@ class _Request:
         rest = dict(self.kwargs)
         rounds = [rest.pop(name, None) for name in ("max_nfev", "maxfev")]
         given = [number for number in rounds if number]
-        settings: dict[str, Any] = {"max_rounds": given[0] if given else None}
+        settings: dict[str, Any] = {"max_rounds": ROUNDS_PER_CALL * given[0] if given else None}
         settings |= {name: rest.pop(name, None) for name in ("ftol", "xtol", "gtol")}
         if "loss" in rest:
             loss, scale = rest.pop("loss"), rest.pop("f_scale", 1.0)
@@ -219,7 +221,7 @@ def _checked_method(method: str | None, is_bounded: bool) -> str:
     return method
 
 
-def _feasible(lower: Array, upper: Array) -> Array:
+def feasible_starts(lower: Array, upper: Array) -> Array:
     """Return starts between bounds, as scipy chooses them: 1 without bounds, 1 from a single one, else the middle."""
     below, above = np.isfinite(lower), np.isfinite(upper)
     with np.errstate(invalid="ignore"):
@@ -242,7 +244,7 @@ def _fit_one(
     p0 = None if request.p0 is None else np.atleast_1d(np.asarray(request.p0, dtype=np.float64)).ravel()
     lower, upper = request.limits(len(names))
     method = _checked_method(request.method, bool(np.any(lower > -np.inf) or np.any(upper < np.inf)))
-    start = _feasible(lower, upper) if p0 is None else p0
+    start = feasible_starts(lower, upper) if p0 is None else p0
     if lower.shape != start.shape or upper.shape != start.shape:
         raise ValueError("Inconsistent shapes between bounds and `x0`.")
     if np.any(lower >= upper):
@@ -318,7 +320,7 @@ def _fit_one(
         failure = model.model.take_failure()
         if failure is not None:
             raise failure
-        raise RuntimeError(f"Optimal parameters not found: {fits.messages[0]}")
+        raise RuntimeError(f"Optimal parameters not found: {_failure(fits, 0, request, method)}")
     popt = fits.parameters[0]
     pcov, is_known = _covariances(fits, model, request)
     if not is_known.all() and fits.converged[0]:
@@ -342,8 +344,8 @@ def _fit_many(
     names = request.names()
     lower, upper = request.limits(len(names))
     is_bounded = bool(np.any(lower > -np.inf) or np.any(upper < np.inf))
-    _checked_method(request.method, is_bounded)
-    p0 = _feasible(lower, upper) if request.p0 is None else request.p0
+    method = _checked_method(request.method, is_bounded)
+    p0 = feasible_starts(lower, upper) if request.p0 is None else request.p0
     for name in DELEGATED:
         if request.kwargs.get(name) is not None:
             raise InputError(f"{name}: popfit has no answer to it; fit curves one by one for it", argument=name)
@@ -371,7 +373,8 @@ def _fit_many(
     model, _ = fits._remembered()
     failed = np.flatnonzero(~fits.converged)
     if failed.size and errors == "raise":
-        raise RuntimeError(f"Optimal parameters not found: curve {failed[0]}: {fits.messages[failed[0]]}")
+        cause = _failure(fits, failed[0], request, method)
+        raise RuntimeError(f"Optimal parameters not found: curve {failed[0]}: {cause}")
     pcov, is_known = _covariances(fits, model, request)
     if failed.size:
         fits.parameters[failed] = np.nan
@@ -383,6 +386,16 @@ def _fit_many(
         return fits.parameters, pcov
     infodict = {"nfev": fits.evaluations, "fvec": -fits.residuals(), "fits": fits}
     return fits.parameters, pcov, infodict, fits.messages, fits.status
+
+
+def _failure(fits: CurveFits, row: int, request: _Request, method: str) -> str:
+    """Return why a fit has failed, in scipy's words where it has used up the calls that the user allows."""
+    limits = [request.kwargs[name] for name in ("max_nfev", "maxfev") if request.kwargs.get(name)]
+    if fits.status[row] != 0 or not limits:
+        return fits.messages[row]
+    if method == "lm":
+        return f"Number of calls to function has reached maxfev = {limits[0]}."
+    return "The maximum number of function evaluations is exceeded."
 
 
 def _missing(x: Any, y: Array, policy: str) -> Array | None:

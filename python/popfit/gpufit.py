@@ -248,7 +248,7 @@ def fit_constrained(
         # for Gpufit a change of χ² below the tolerance is none where χ² is below 1
         ended[(ended == _OUT_OF_ITERATIONS) & (found.chi2 < tolerance)] = 0
         iterations = -(-found.rounds.astype(np.int32) // LINEARISATIONS)
-        columns = (found.parameters, ended, found.chi2, iterations)
+        columns: tuple[Array, ...] = (found.parameters, ended, found.chi2, iterations)
         for result, column in zip(results, columns, strict=True):
             result[rows] = column
     return *results, time.perf_counter() - begin

@@ -29,7 +29,7 @@ DIFFERENCES = (
         "",
         "scipy does it for one curve, with a warning; refused for many",
     ),
-    Difference("`maxfev`, `max_nfev`", "limit of calls of the function", "limit of linearisations"),
+    Difference("`maxfev`, `max_nfev`", "limit of calls of the function", "four linearisations for each call"),
 )
 
 
