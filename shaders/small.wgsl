@@ -4,7 +4,8 @@
 //
 // observed (fits, OBSERVED: y, weights and a grid, where fits have them), given (fits, GIVEN: start, units, lower and
 // upper bounds, where fits have them), grid (predictors x POINTS, where they share one): f32. result, by blocks of
-// fits: (BLOCK, PARAMETERS) parameters, as many variances, (BLOCK) chi2 and (BLOCK) ends: bits.
+// fits: (BLOCK, PARAMETERS) parameters, as many variances, (BLOCK) chi2, (BLOCK) ends and (BLOCK, PAIRS) correlations,
+// none unless they are asked for: bits.
 // src/solver/small/packing.rs has the rows. fill(), predictors_at(), weight_at(), unit_at() and exponent_rounding() are
 // generated. Twin of src/cpu/small.rs and src/cpu/lanes.
 //@use functions, gamma, faddeeva, small_fit
@@ -237,6 +238,34 @@ fn is_sure() -> bool {
     return sure & has_variances & (value > 0.0) & (shift <= allowed) & (cost > LEAST_COST);
 }
 
+// Writes the correlations C_pq / sqrt(C_pp C_qq), q < p, of C = A^-1, whose diagonal is_sure() has left in delta, from
+// `first` on: C_pq = sum over i >= p of W_ip W_iq / D_i with W = L^-1, which takes the place of L. CORRELATED is
+// PARAMETERS, or 0 where nobody asks for them.
+fn put_correlations(first: u32) {
+    //@for q 0 CORRELATED
+    //@for i $q+1 CORRELATED
+    {
+        var w = -factor[$i][$q];
+        //@for k $q+1 $i
+        w -= factor[$i][$k] * factor[$k][$q];
+        //@end
+        factor[$i][$q] = w;
+    }
+    //@end
+    //@end
+    //@for p 1 CORRELATED
+    //@for q 0 $p
+    {
+        var sum = factor[$p][$q] * inverse[$p];
+        //@for i $p+1 CORRELATED
+        sum += factor[$i][$p] * factor[$i][$q] * inverse[$i];
+        //@end
+        result[first + u32($p * ($p - 1) / 2 + $q)] = bitcast<u32>(sum / (sqrt(delta[$p]) * sqrt(delta[$q])));
+    }
+    //@end
+    //@end
+}
+
 @compute @workgroup_size(FITS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let first = group.x * FITS;
@@ -287,4 +316,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     result[ends + place] = bitcast<u32>(cost);
     result[ends + BLOCK + place] =
         (bitcast<u32>(status) & 0xffu) | (u32(rounds) << ROUNDS_SHIFT) | select(0u, SURE, sure);
+    if sure {
+        put_correlations(ends + 2u * BLOCK + place * PAIRS);
+    }
 }

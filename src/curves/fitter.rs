@@ -164,8 +164,9 @@ impl CurveFitter {
         CurveFitter { polish, ..self }
     }
 
-    /// Sets whether columns have covariances ([`CurveColumns::covariance`]), (curves, P, P), which cost an evaluation
-    /// of each curve in f64. Off unless set; [`fit`](Self::fit) always has them.
+    /// Sets whether columns have covariances ([`CurveColumns::covariance`]), (curves, P, P). They come from the normal
+    /// matrix of which the errors are, so that they take memory and little time, and are as precise as the errors. Off
+    /// unless set; [`fit`](Self::fit) always has them.
     #[must_use]
     pub fn covariance(self, covariance: bool) -> CurveFitter {
         CurveFitter { covariance, ..self }

@@ -303,6 +303,8 @@ pub(super) fn source(problem: &SmallProblem, packing: Packing, tolerance: f64) -
         ("BLOCK", BLOCK),
         ("ROUNDS_SHIFT", ROUNDS_SHIFT as usize),
         ("SURE", SURE as usize),
+        ("PAIRS", packing.pairs()),
+        ("CORRELATED", if problem.correlations { *parameters } else { 0 }),
     ];
     numbers.into_iter().for_each(|(name, value)| constants.unsigned(name, value));
     constants.float("TOLERANCE", tolerance);

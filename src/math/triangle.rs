@@ -10,6 +10,11 @@ pub const fn packed_index(i: usize, j: usize) -> usize {
     if i >= j { i * (i + 1) / 2 + j } else { j * (j + 1) / 2 + i }
 }
 
+/// Returns the place of element (i, j < i) among the n (n − 1) / 2 elements below the diagonal, by rows.
+pub const fn pair_index(i: usize, j: usize) -> usize {
+    i * (i - 1) / 2 + j
+}
+
 /// Replaces a packed symmetric matrix by its Cholesky factor L; `false` when a pivot is not positive. The matrix is
 /// then overwritten in part.
 #[must_use]

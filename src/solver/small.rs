@@ -134,6 +134,8 @@ pub struct SmallProblem {
     pub is_sandwich: bool,
     pub priors: Vec<GaussianPrior>,
     pub rounding: Rounding,
+    /// True if fits also have [`SmallColumns::correlations`].
+    pub correlations: bool,
 }
 
 /// The data of many fits, row by row. P is the number of parameters.
@@ -173,6 +175,10 @@ pub struct SmallColumns<'a> {
     /// (fits, P): the diagonal of A⁻¹; 0 for held parameters, NaN for undetermined ones and those at a bound. After
     /// f32, NaN of fits that f64 is to finish.
     pub variances: &'a mut [f64],
+    /// (fits, P, P): elements below the diagonal are (A⁻¹)_pq / √((A⁻¹)_pp (A⁻¹)_qq), from the same A as the variances:
+    /// 0 beside held parameters, NaN where a variance is. Others are left alone. Only with
+    /// [`SmallProblem::correlations`].
+    pub correlations: Option<&'a mut [f64]>,
     /// (fits): Σ ((y − model) / sigma)², or the estimator's cost, at the solution, without priors.
     pub chi2: &'a mut [f64],
     /// (fits): what the last step promised, NaN where none was made; before, that of a fit that is to be continued.

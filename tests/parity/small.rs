@@ -47,8 +47,8 @@ fn boundless() -> LaneModel<f32> {
     })
 }
 
-/// Parameters, variances, chi2, statuses.
-type Fits = (Vec<f64>, Vec<f64>, Vec<f64>, Vec<i8>);
+/// Parameters, variances, chi2, statuses, correlations.
+type Fits = (Vec<f64>, Vec<f64>, Vec<f64>, Vec<i8>, Vec<f64>);
 
 /// A part's data, and its columns.
 struct Part<'a> {
@@ -69,7 +69,7 @@ impl<'a> Parts<'a> {
         let part = |batch: &SmallBatch<'a>| {
             let count = batch.starts.len() / 3;
             let nan = |count| vec![f64::NAN; count];
-            let fits = (batch.starts.to_vec(), nan(3 * count), nan(count), vec![WAITING; count]);
+            let fits = (batch.starts.to_vec(), nan(3 * count), nan(count), vec![WAITING; count], nan(9 * count));
             Mutex::new(Part { batch: *batch, fits, promises: nan(count), rounds: vec![0; count], begun: 0, ended: 0 })
         };
         Parts(batches.iter().map(part).collect())
@@ -89,9 +89,11 @@ impl SmallParts for Parts<'_> {
 
     fn lend(&self, part: usize, work: &mut dyn FnMut(&SmallBatch<'_>, &mut SmallColumns<'_>)) {
         let mut part = self.0[part].lock().unwrap();
-        let Part { batch, fits: (parameters, variances, chi2, status), promises, rounds, begun, ended } = &mut *part;
+        let Part { batch, fits, promises, rounds, begun, ended } = &mut *part;
+        let (parameters, variances, chi2, status, correlations) = fits;
+        let correlations = Some(&mut correlations[..]);
         assert!(*begun > 0 && *ended == 0);
-        work(batch, &mut SmallColumns { parameters, variances, chi2, promises, status, rounds });
+        work(batch, &mut SmallColumns { parameters, variances, correlations, chi2, promises, status, rounds });
     }
 
     fn end(&self, part: usize) -> popfit::Result<()> {
@@ -124,6 +126,7 @@ fn fit_parts(
         estimator: Estimator::LeastSquares,
         priors: Vec::new(),
         rounding: Rounding { points: boundless(), times: 1.0, sums },
+        correlations: true,
     };
     let parts = Parts::new(parts);
     device.small_fitter(small).unwrap().unwrap().fit(&parts).unwrap();
@@ -237,7 +240,8 @@ fn whole_fits_agree() {
     assert!(creeping.iter().all(|count| 50 * count <= all), "{creeping:?} of {all}");
 }
 
-/// A GPU ends no fit by its sums that the CPU does not end, and some; their variances are those of f64.
+/// A GPU ends no fit by its sums that the CPU does not end, and some; their variances and correlations are those of
+/// f64.
 #[test]
 fn fits_end_in_f32_where_their_sums_tell() {
     let Some(gpu) = gpu() else { return };
@@ -256,6 +260,10 @@ fn fits_end_in_f32_where_their_sums_tell() {
                 assert!((on_gpu.1[i] / exact.1[i] - 1.0).abs() < 1e-3, "{k}: {} {}", on_gpu.1[i], exact.1[i]);
                 let sigma = (exact.1[i] * exact.2[k] / POINTS as f64).sqrt();
                 assert!((on_gpu.0[i] - exact.0[i]).abs() < 1e-3 * sigma, "{k}: {} {}", on_gpu.0[i], exact.0[i]);
+            }
+            for i in [3, 6, 7].map(|below| 9 * k + below) {
+                let [cpu, on_gpu, exact] = [&cpu, &on_gpu, &exact].map(|fits| fits.4[i]);
+                assert!((on_gpu - exact).abs() < 1e-3 && (cpu - exact).abs() < 1e-3, "{k}: {cpu} {on_gpu} {exact}");
             }
         }
     }

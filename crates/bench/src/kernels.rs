@@ -108,6 +108,7 @@ fn small_fits(recording: &Recording) -> Result<Option<KernelSource>, Failure> {
         estimator: Estimator::LeastSquares,
         priors: Vec::new(),
         rounding: Rounding { points: no_rows, times: 0.0, sums: Some(ROUNDING) },
+        correlations: false,
     };
     Ok(Some(small_fit_source(&problem)?))
 }

@@ -8,7 +8,7 @@ use super::solve::Factors;
 use crate::buffers::ResidualScatter;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes};
-use crate::math::triangle::{packed_index, packed_length};
+use crate::math::triangle::{packed_index, packed_length, pair_index};
 use crate::solver::small::{
     AddUp, GaussianPrior, LaneBlock, LaneGrid, LaneModel, LaneSum, PointLanes, SeatedFits, SmallBatch, SmallProblem,
 };
@@ -106,6 +106,8 @@ pub struct Block<R> {
     /// (P): the step (and what [`variances`](Self::variances) leaves), and 1 where a parameter may move, else 0.
     pub delta: Vec<Lanes<R>>,
     pub free: Vec<Lanes<R>>,
+    /// (P (P − 1) / 2): correlations, beside what [`variances`](Self::variances) leaves; empty unless they are asked for.
+    pub correlations: Vec<Lanes<R>>,
     /// (P): how far the way to the step has come inside the box, and scratch: least pivots, shares of a way, what held
     /// parameters would gain.
     pub given: Vec<Lanes<R>>,
@@ -154,6 +156,11 @@ impl<R: Real> Block<R> {
             factors: Factors::new(parameters),
             delta: lanes(parameters),
             free: vec![Lanes::splat(R::ONE); parameters],
+            // those of fits that end in f32 come from `Doubts`
+            correlations: lanes(match problem.correlations && size_of::<R>() == 8 {
+                true => pair_index(parameters, 0),
+                false => 0,
+            }),
             given: lanes(parameters),
             least: lanes(parameters),
             registers: Vec::new(),
@@ -263,7 +270,7 @@ impl<R: Real> Block<R> {
     }
 
     /// Writes the variances of parameters inside their bounds, the diagonal of the inverse normal matrix, into `delta`,
-    /// for the fits in the lanes of which `seats` has the bits.
+    /// and their correlations where they are asked for, for the fits in the lanes of which `seats` has the bits.
     pub fn variances(&mut self, problem: &SmallProblem, model: &Model<'_, R>, seats: u64) {
         let expected = !problem.estimator.is_least_squares();
         let mut scatter = problem.is_sandwich.then(|| [ResidualScatter::default(); LANES]);

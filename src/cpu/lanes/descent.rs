@@ -163,7 +163,8 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Writes the diagonal of the inverse normal matrix, of parameters strictly inside their bounds, into `delta`.
+    /// Writes the diagonal of the inverse normal matrix, of parameters strictly inside their bounds, into `delta`, and
+    /// what is below it into `correlations`, where there is room for them.
     #[inline(always)]
     pub fn invert<S: Simd>(&mut self, simd: S) {
         for p in 0..self.lower.len() {
@@ -183,6 +184,9 @@ impl<R: Real> Block<R> {
         self.factors.factorise(simd, &self.least);
         for p in 0..self.parameters {
             self.delta[p] = self.factors.inverse_diagonal(p);
+        }
+        if !self.correlations.is_empty() {
+            self.factors.correlations(&self.delta, &mut self.correlations);
         }
     }
 }

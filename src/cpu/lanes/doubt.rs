@@ -9,11 +9,11 @@ use std::ops::Range;
 use pulp::{Simd, WithSimd};
 
 use super::block::{Block, POINTS, normal};
-use super::load::{Seat, Source, fill, fill_weights};
+use super::load::{Seat, Source, fill, fill_weights, put_correlations};
 use super::solve::Factors;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, pick};
-use crate::math::triangle::{packed_index, packed_length};
+use crate::math::triangle::{packed_index, packed_length, pair_index};
 use crate::solver::round::step::decisions::least_reduction;
 use crate::solver::small::{LaneBlock, LaneGrid, Rounding, SmallBatch, SmallColumns, SmallProblem, SumRounding};
 use crate::solver::thresholds::{LEAST_COST, ROUNDING, ROUNDING_SHARE, VARIANCE_ERROR};
@@ -44,6 +44,8 @@ pub struct Doubts {
     /// (P): of the matrices, and of their inverses.
     diagonal: Vec<Lanes<f32>>,
     variances: Vec<Lanes<f32>>,
+    /// (P (P − 1) / 2): of the inverses; empty unless they are asked for.
+    correlations: Vec<Lanes<f32>>,
     /// 1 where f32 will do.
     sure: Lanes<f32>,
 }
@@ -69,6 +71,7 @@ impl Doubts {
             least: lanes(true, count),
             diagonal: lanes(true, count),
             variances: lanes(true, count),
+            correlations: lanes(problem.correlations, pair_index(count, 0)),
             sure: zero,
         }
     }
@@ -102,7 +105,8 @@ impl Doubts {
         }
     }
 
-    /// Judges the collected f32 fits: writes variances where rounding allows the result, NaN where f64 must finish it.
+    /// Judges the collected f32 fits: writes variances, and correlations if there is room, where rounding allows the
+    /// result, NaN where f64 must finish it.
     pub fn settle(&mut self, source: &Source<'_>, columns: &mut SmallColumns<'_>) {
         if self.seats.is_empty() {
             return;
@@ -124,6 +128,11 @@ impl Doubts {
             let (l, sure) = (l % LANES, self.sure.0[l % LANES] > 0.0);
             let own = columns.variances[k * count..][..count].iter_mut().zip(&self.variances);
             own.for_each(|(to, variance)| *to = pick(sure, f64::from(variance.0[l]), f64::NAN));
+            let SmallColumns { variances, correlations, .. } = &mut *columns;
+            if let Some(all) = correlations {
+                let known = &variances[k * count..][..count];
+                put_correlations(&self.correlations, l, known, &mut all[k * count * count..][..count * count]);
+            }
         }
         self.seats.clear();
     }
@@ -197,6 +206,9 @@ impl Doubts {
                 inflation.0[l] += a[l] * variance[l];
                 moved.0[l] += x[l] * x[l] / variance[l];
             }
+        }
+        if !self.correlations.is_empty() {
+            self.factors.correlations(&self.variances, &mut self.correlations);
         }
         let Tolerances { reduction, largest_cost, .. } = problem.tolerances;
         let (tolerance, largest_cost) = (reduction as f32, largest_cost as f32);

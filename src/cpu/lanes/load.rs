@@ -3,6 +3,7 @@
 use super::block::{Block, RUNNING};
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, pick};
+use crate::math::triangle::pair_index;
 use crate::solver::small::{GaussianPrior, Numbers, SmallBatch, SmallColumns, SmallProblem, unit};
 
 /// The fits of the columns at hand.
@@ -121,7 +122,19 @@ impl<R: Real> Block<R> {
     }
 }
 
-/// Writes the results in the seats' lanes to their fits' columns; variances from f64 blocks alone.
+/// Writes the correlations in lane `l` below the diagonal of a fit's matrix (P, P): NaN where a variance (P) is.
+pub fn put_correlations<R: Real>(lanes: &[Lanes<R>], l: usize, variances: &[f64], matrix: &mut [f64]) {
+    let count = variances.len();
+    for p in 1..count {
+        for q in 0..p {
+            let is_lost = variances[p].is_nan() | variances[q].is_nan();
+            matrix[p * count + q] = pick(is_lost, f64::NAN, lanes[pair_index(p, q)].0[l % LANES].to_f64());
+        }
+    }
+}
+
+/// Writes the results in the seats' lanes to their fits' columns; variances and correlations from
+/// f64 blocks alone.
 pub fn unload<R: Real>(block: &Block<R>, seats: &[Seat], problem: &SmallProblem, columns: &mut SmallColumns<'_>) {
     // f32 is followed by f64, or by `Doubts`
     let variances = size_of::<R>() == 8;
@@ -138,6 +151,11 @@ pub fn unload<R: Real>(block: &Block<R>, seats: &[Seat], problem: &SmallProblem,
             let at_bound = block.free[p].0[l] == R::ZERO;
             let inside = pick(at_bound, f64::NAN, block.delta[p].0[l].to_f64());
             *to = pick(held, 0.0, inside);
+        }
+        let SmallColumns { variances, correlations, .. } = &mut *columns;
+        if let Some(all) = correlations {
+            let known = &variances[k * count..][..count];
+            put_correlations(&block.correlations, l, known, &mut all[k * count * count..][..count * count]);
         }
     }
     for &Seat { lane: l, fit: k } in seats {

@@ -4,7 +4,7 @@ use pulp::Simd;
 
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, pick};
-use crate::math::triangle::{packed_index, packed_length};
+use crate::math::triangle::{packed_index, packed_length, pair_index};
 
 /// Subtracts the product b c from a, lane by lane.
 #[inline(always)]
@@ -258,5 +258,37 @@ impl<R: Real> Factors<R> {
             self.row[i] = v;
         }
         sum
+    }
+
+    /// Writes the correlations of the inverse C, whose diagonal is `variances`, into `out`, by [`pair_index`]:
+    /// C_pq / √(C_pp C_qq) with C_pq = Σ_{i ≥ p} W_ip W_iq / D_i for q < p and W = L⁻¹, which takes the place of L.
+    #[inline(always)]
+    pub fn correlations(&mut self, variances: &[Lanes<R>], out: &mut [Lanes<R>]) {
+        let count = variances.len();
+        // W_iq = −(L_iq + Σ_{q < k < i} L_ik W_kq), column by column
+        for q in 0..count {
+            for i in q + 1..count {
+                let mut w = self.lower[packed_index(i, q)];
+                w.0.iter_mut().for_each(|w| *w = -*w);
+                for k in q + 1..i {
+                    subtract_product(&mut w, &self.lower[packed_index(i, k)], &self.lower[packed_index(k, q)]);
+                }
+                self.lower[packed_index(i, q)] = w;
+            }
+            (0..LANES).for_each(|l| self.row[q].0[l] = variances[q].0[l].root());
+        }
+        for p in 1..count {
+            for q in 0..p {
+                let mut sum = self.lower[packed_index(p, q)];
+                (0..LANES).for_each(|l| sum.0[l] *= self.inverse[p].0[l]);
+                for i in p + 1..count {
+                    let (a, b) = (&self.lower[packed_index(i, p)].0, &self.lower[packed_index(i, q)].0);
+                    (0..LANES).for_each(|l| sum.0[l] = (a[l] * self.inverse[i].0[l]).fused(b[l], sum.0[l]));
+                }
+                let (a, b) = (&self.row[p].0, &self.row[q].0);
+                (0..LANES).for_each(|l| sum.0[l] = sum.0[l] / (a[l] * b[l]));
+                out[pair_index(p, q)] = sum;
+            }
+        }
     }
 }

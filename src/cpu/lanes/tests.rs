@@ -177,6 +177,7 @@ fn small(parameters: usize) -> SmallProblem {
         estimator: Estimator::LeastSquares,
         priors: Vec::new(),
         rounding: Rounding { points: Arc::new(|_| {}), times: 0.0, sums: None },
+        correlations: false,
     }
 }
 

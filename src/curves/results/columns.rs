@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use crate::curve_model::CurveModel;
 use crate::curves::input::data::{Curve, Curves};
-use crate::curves::results::result::{message, open_undetermined};
+use crate::curves::results::result::message;
 use crate::curves::routes::engine::replaces;
 use crate::curves::routes::passage::Passage;
 use crate::curves::routes::route::CurveRoute;
@@ -44,7 +44,8 @@ pub struct CurveColumns {
     /// (curves): [`Flags::UNDETERMINED`] and [`Flags::AT_BOUND`].
     pub flags: Vec<Flags>,
     /// (curves, P, P): as [`CurveFit::covariance`](crate::CurveFit::covariance), where
-    /// [`CurveFitter::covariance`](crate::CurveFitter::covariance) asks for it; NaN of fits without errors.
+    /// [`CurveFitter::covariance`](crate::CurveFitter::covariance) asks for it; NaN of fits without errors. The
+    /// diagonal has the squares of the errors.
     pub covariance: Option<Vec<f64>>,
     names: Arc<[String]>,
     /// Messages of the curves that are not a plain success, by index.
@@ -166,12 +167,16 @@ impl CurveColumns {
         }
     }
 
-    /// Resizes all columns for so many curves of the model, and clears messages and covariances; a fit overwrites the
-    /// rest.
+    /// Resizes all columns for so many curves of the model, and clears messages; a fit overwrites the rest.
     pub(crate) fn reset(&mut self, curves: usize, model: &CurveModel, covariance: bool) {
         self.names = model.names();
         let parameters = self.names.len();
-        self.covariance = covariance.then(|| vec![f64::NAN; curves * parameters * parameters]);
+        let known = self.covariance.take();
+        self.covariance = covariance.then(|| {
+            let mut all = known.unwrap_or_default();
+            all.resize(curves * parameters * parameters, f64::NAN);
+            all
+        });
         self.parameters.resize(curves * parameters, f64::NAN);
         self.errors.resize(curves * parameters, f64::NAN);
         self.chi2.resize(curves, f64::NAN);
@@ -198,7 +203,6 @@ impl CurveRun {
             CurveRoute::Lanes(small) | CurveRoute::SmallOnGpu(small) => {
                 Passage::new(self, curves, points, small, false).run(columns, watch)?;
                 let unusual = threads::in_pool(|| {
-                    self.add_covariances(curves, points, columns, watch);
                     let unusual = columns.unusual();
                     self.add_messages(curves, points, columns, &unusual);
                     unusual
@@ -210,25 +214,6 @@ impl CurveRun {
                 Ok(())
             }
         }
-    }
-
-    /// Writes the covariances of all curves that have ended well, from their Jacobians in f64, into the columns if they
-    /// have room for them.
-    fn add_covariances(&self, curves: &Curves, points: usize, columns: &mut CurveColumns, watch: &Watch) {
-        let (Some(all), errors) = (&mut columns.covariance, &columns.errors) else { return };
-        let (settings, count) = (self.settings(), self.held.len());
-        let ends = columns.status.par_iter().zip(columns.parameters.par_chunks(count)).enumerate();
-        ends.zip(all.par_chunks_mut(count * count)).for_each(|((k, (status, parameters)), own)| {
-            if status.is_success()
-                && !watch.is_stopped()
-                && let Ok(curve) = curves.curve(k, points, &settings)
-                && let Some(covariance) = self.covariance_at(&curve, parameters)
-            {
-                own.copy_from_slice(&covariance);
-                let errors = &errors[k * count..(k + 1) * count];
-                open_undetermined(own, (0..count).filter(|&p| errors[p].is_infinite()));
-            }
-        });
     }
 
     /// Adds to the columns' messages why curves could not be fitted, and which parameters the data do not determine.

@@ -4,6 +4,7 @@
 //! (`formula/rounding.rs`).
 
 mod bounds;
+mod covariances;
 mod ends;
 mod parts;
 mod starts;
@@ -70,7 +71,7 @@ impl<'a> Passage<'a> {
     }
 
     /// Describes fits of a model to the device that makes them: sizes, settings, tolerances and priors.
-    fn problem(&self, model: SmallModel) -> SmallProblem {
+    fn problem(&self, model: SmallModel, correlations: bool) -> SmallProblem {
         let gaussian = |(parameter, prior): (usize, &Option<Prior>)| {
             prior.map(|prior| GaussianPrior { parameter, mean: prior.mean, weight: 1.0 / prior.sigma })
         };
@@ -92,6 +93,7 @@ impl<'a> Passage<'a> {
             is_sandwich: self.fitter.is_sandwich(),
             priors: self.fitter.priors.iter().enumerate().filter_map(gaussian).collect(),
             rounding: self.formula.rounding(is_held_by_f32),
+            correlations,
         }
     }
 
@@ -136,11 +138,13 @@ impl<'a> Passage<'a> {
     /// Fits all curves, and writes their results into the columns.
     pub fn run(&self, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
         let device = &*self.fitter.device.inner;
-        let mut double = CpuSmallFitter::new(self.problem(SmallModel::Double(self.formula.lanes(), self.lane_sums())));
+        let correlations = columns.covariance.is_some();
+        let double = SmallModel::Double(self.formula.lanes(), self.lane_sums());
+        let mut double = CpuSmallFitter::new(self.problem(double, correlations));
         if self.is_double() {
             return double.fit(&Parts::new(self, columns, None, false, watch));
         }
-        let single = self.problem(SmallModel::Single(self.formula.lanes(), self.lane_sums()));
+        let single = self.problem(SmallModel::Single(self.formula.lanes(), self.lane_sums()), correlations);
         let parts = |is_checked| Parts::new(self, columns, Some(double), is_checked, watch);
         match device.small_fitter(single.clone())? {
             Some(mut fitter) => fitter.fit(&parts(device.is_verified())),

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::{Numbers, Shape, SmallBatch, SmallColumns, SmallProblem, WAITING};
+use crate::math::triangle::pair_index;
 use crate::solver::Status;
 
 /// Number of fits that are packed together. The last ones are filled up with fits of zeros.
@@ -27,6 +28,7 @@ pub struct Packing {
     points: usize,
     predictors: usize,
     parameters: usize,
+    correlations: bool,
 }
 
 /// The rows of a block of fits.
@@ -42,8 +44,8 @@ pub struct Packed {
 impl Packing {
     /// Returns the layout of a problem's fits of some shape.
     pub fn new(problem: &SmallProblem, shape: Shape) -> Packing {
-        let SmallProblem { points, predictors, parameters, .. } = *problem;
-        Packing { shape, points, predictors, parameters }
+        let SmallProblem { points, predictors, parameters, correlations, .. } = *problem;
+        Packing { shape, points, predictors, parameters, correlations }
     }
 
     /// Returns how many numbers of a fit its kernel reads in every round: y, and weights where there are any.
@@ -66,11 +68,16 @@ impl Packing {
         self.lower() + if self.shape.is_bounded { 2 * self.parameters } else { 0 }
     }
 
-    /// Returns how many numbers come back of a fit: parameters, variances, cost, and its end. Those of one kind lie
-    /// together in a block. Where f32 is not precise enough for the fit to end, the first variance is what its last
+    /// Returns how many numbers come back of a fit: parameters, variances, cost, its end, and correlations by
+    /// [`pair_index`] where they are asked for. Those of one kind lie together in a block. Where f32 is not precise enough for the fit to end, the first variance is what its last
     /// step promised.
     pub fn result(self) -> usize {
-        2 * self.parameters + 2
+        2 * self.parameters + 2 + self.pairs()
+    }
+
+    /// Returns how many correlations come back of a fit.
+    pub fn pairs(self) -> usize {
+        if self.correlations { pair_index(self.parameters, 0) } else { 0 }
     }
 
     /// Packs a block of `fits` of a batch, which may have less than this shape has, but the same kind of grid.
@@ -107,34 +114,40 @@ impl Packing {
         }
     }
 
-    /// Returns the offsets of the parameters, the variances, the costs and the ends in a block of results, and its
-    /// length.
-    fn offsets(self) -> [usize; 5] {
+    /// Returns the offsets of the parameters, the variances, the costs, the ends and the correlations in a block of
+    /// results, and its length.
+    fn offsets(self) -> [usize; 6] {
         let wide = BLOCK * self.parameters;
-        [0, wide, 2 * wide, 2 * wide + BLOCK, BLOCK * self.result()]
+        [0, wide, 2 * wide, 2 * wide + BLOCK, 2 * wide + 2 * BLOCK, BLOCK * self.result()]
     }
 
     /// Writes results of a block of fits that end in their first round where they began.
     pub fn end_at_starts(self, given: &[f32], results: &mut [u32]) {
-        let (p, [_, variances, _, ends, _]) = (self.parameters, self.offsets());
+        let (p, [_, variances, _, ends, pairs, _]) = (self.parameters, self.offsets());
         for (to, given) in results.chunks_exact_mut(p).zip(given.chunks_exact(self.given())) {
             to.iter_mut().zip(given).for_each(|(to, start)| *to = start.to_bits());
         }
         results[variances..ends].fill(1.0f32.to_bits());
-        results[ends..].fill(Status::Ftol.code() as u32 | 1 << ROUNDS_SHIFT | SURE);
+        results[ends..pairs].fill(Status::Ftol.code() as u32 | 1 << ROUNDS_SHIFT | SURE);
+        results[pairs..].fill(0.0f32.to_bits());
     }
 
     /// Copies the results of a part's waiting fits to their columns. Returns the first fit that cannot have ended as it
     /// says, if there is one.
     pub fn unpack(self, results: &[u32], columns: &mut SmallColumns<'_>) -> Result<(), usize> {
-        let SmallColumns { parameters, variances, chi2, promises, status, rounds } = columns;
-        let (p, [_, squares, costs, ends, end]) = (self.parameters, self.offsets());
+        let SmallColumns { parameters, variances, correlations, chi2, promises, status, rounds } = columns;
+        let (p, [_, squares, costs, ends, pairs, end]) = (self.parameters, self.offsets());
         for (first, block) in (0..status.len()).step_by(BLOCK).zip(results.chunks_exact(end)) {
             let last = status.len().min(first + BLOCK);
             copy(&block[..squares], &mut parameters[first * p..last * p], &status[first..last]);
             copy(&block[squares..costs], &mut variances[first * p..last * p], &status[first..last]);
             copy(&block[costs..ends], &mut chi2[first..last], &status[first..last]);
-            for (k, &code) in (first..last).zip(&block[ends..]) {
+            if let Some(all) = correlations.as_deref_mut().filter(|_| self.pairs() > 0) {
+                let matrices = all[first * p * p..last * p * p].chunks_exact_mut(p * p);
+                let fits = matrices.zip(block[pairs..].chunks_exact(self.pairs())).zip(&status[first..last]);
+                fits.filter(|(_, status)| **status == WAITING).for_each(|((to, words), _)| put_below(words, p, to));
+            }
+            for (k, &code) in (first..last).zip(&block[ends..pairs]) {
                 if status[k] != WAITING {
                     continue;
                 }
@@ -170,6 +183,14 @@ fn copy(words: &[u32], to: &mut [f64], status: &[i8]) {
     let fits = to.chunks_exact_mut(width).zip(words.chunks_exact(width)).zip(status);
     for ((to, words), _) in fits.filter(|(_, status)| **status == WAITING) {
         to.iter_mut().zip(words).for_each(|(to, word)| *to = number(word));
+    }
+}
+
+/// Copies numbers below the diagonal of a matrix (p, p).
+fn put_below(words: &[u32], p: usize, matrix: &mut [f64]) {
+    for i in 1..p {
+        let row = &words[pair_index(i, 0)..][..i];
+        matrix[i * p..][..i].iter_mut().zip(row).for_each(|(to, word)| *to = f32::from_bits(*word).into());
     }
 }
 

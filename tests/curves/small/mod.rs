@@ -1,6 +1,7 @@
 //! Small fits: the columns of `fit_columns` against `fit`, which refines every fit in f64 and which
 //! `nist` validates.
 
+mod covariances;
 mod neighbours;
 mod problems;
 

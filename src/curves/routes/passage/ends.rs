@@ -2,6 +2,7 @@
 
 use super::Passage;
 use super::bounds::{bounds_of, free};
+use super::covariances::put_correlations;
 use super::parts::Rows;
 use crate::curves::ends::polish::LARGE_ERROR;
 use crate::curves::input::sizes::{roots, rounding};
@@ -22,8 +23,18 @@ const FLOOR: f64 = 256.0;
 struct Judgement {
     /// (P): infinite for parameters that the data do not determine.
     variances: Vec<f64>,
+    /// (P, P): NaN beside those.
+    covariance: Vec<f64>,
     /// True if the Jacobian says that the fit has ended.
     is_end: bool,
+}
+
+/// What is known of the inverse normal matrix of a fit.
+struct Inverse<'a> {
+    /// (P)
+    variances: &'a mut [f64],
+    /// (P, P), as in [`SmallColumns`].
+    correlations: Option<&'a mut [f64]>,
 }
 
 impl Passage<'_> {
@@ -51,7 +62,7 @@ impl Passage<'_> {
             _ if is_sandwich => 1.0,
             dof => f64::max(cost(chi2, parameters), self.rounding_of(batch, k, sizes[k], chi2)) / dof as f64,
         };
-        let SmallColumns { parameters, variances, chi2, status, .. } = columns;
+        let SmallColumns { parameters, variances, correlations, chi2, status, .. } = columns;
         // as a rule all are known, and a loop without an early exit is vector code
         if variances.iter().fold(false, |lost, variance| lost | variance.is_nan()) {
             let each = variances.chunks_mut(p).zip(parameters.chunks(p)).zip(chi2.iter().zip(&mut **status));
@@ -60,7 +71,9 @@ impl Passage<'_> {
                 let inside = |q: usize| lower.is_empty() || lower[q] < parameters[q] && parameters[q] < upper[q];
                 // a lost pivot takes along what was eliminated after it
                 if chi2.is_finite() && (0..p).any(|q| own[q].is_nan() && inside(q)) {
-                    self.judge_lost(first + k, parameters, own, status);
+                    let correlations = correlations.as_deref_mut().map(|all| &mut all[k * p * p..(k + 1) * p * p]);
+                    let inverse = Inverse { variances: own, correlations };
+                    self.judge_lost(first + k, parameters, inverse, status);
                 }
             }
         }
@@ -122,16 +135,17 @@ impl Passage<'_> {
         }
     }
 
-    /// Replaces the variances (P) of curve `index`'s fit, some of which are lost, by those of its Jacobian in f64; a
-    /// success that is no minimum by that Jacobian, or that has none, is stalled instead.
-    fn judge_lost(&self, index: usize, parameters: &[f64], variances: &mut [f64], status: &mut i8) {
+    /// Replaces the variances (P) of curve `index`'s fit, some of which are lost, and its correlations (P, P), by those
+    /// of its Jacobian in f64; a success that is no minimum by that Jacobian, or that has none, is stalled instead.
+    fn judge_lost(&self, index: usize, parameters: &[f64], inverse: Inverse<'_>, status: &mut i8) {
         let judgement = self.judge_end(index, parameters);
         // where a pivot is rounding the solver's predicted reduction means nothing
         if *status > 0 && !judgement.as_ref().is_some_and(|judgement| judgement.is_end) {
             *status = Status::Stalled.code() as i8;
         }
         if let Some(judgement) = judgement {
-            variances.copy_from_slice(&judgement.variances);
+            inverse.variances.copy_from_slice(&judgement.variances);
+            inverse.correlations.into_iter().for_each(|matrix| put_correlations(&judgement.covariance, matrix));
         }
     }
 
@@ -176,7 +190,7 @@ impl Passage<'_> {
         let covariance = problem.covariance(&rows, parameters);
         let dof = self.fitter.dof(curve.used, curve.free().len()).max(1) as f64;
         let noise = if self.fitter.is_scaled() { rows.cost() / dof } else { 1.0 };
-        let mut variances: Vec<f64> = covariance.into_iter().step_by(self.parameters + 1).collect();
+        let mut variances: Vec<f64> = covariance.iter().copied().step_by(self.parameters + 1).collect();
         let inside = problem.inside(parameters);
         for &p in &inside {
             if variances[p].is_nan() {
@@ -189,6 +203,7 @@ impl Passage<'_> {
         let is_saddle = problem.lower_beside(tolerated, &rows, parameters).is_some();
         Some(Judgement {
             variances,
+            covariance,
             // `fit` judges itself what it finishes
             is_end: !is_saddle
                 && (self.exact || problem.promise(&rows, parameters).is_none_or(|gain| gain <= tolerated)),

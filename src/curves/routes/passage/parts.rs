@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Passage;
 use super::bounds::bounds;
+use super::covariances::scale_correlations;
 use super::ends::{put_ends, resume};
 use crate::cpu::small::CpuSmallFitter;
 use crate::curves::CurveColumns;
@@ -48,6 +49,8 @@ pub(super) struct Rows<'p> {
     pub parameters: &'p mut [f64],
     /// (rows, P): variances until the end.
     pub errors: &'p mut [f64],
+    /// (rows, P, P), if they are asked for: correlations until the end.
+    pub covariance: Option<&'p mut [f64]>,
     pub chi2: &'p mut [f64],
     pub status: &'p mut [Status],
     pub rounds: &'p mut [u32],
@@ -89,10 +92,12 @@ impl<'p, 'a> Parts<'p, 'a> {
         let narrow = columns.chi2.chunks_mut(PART).zip(columns.status.chunks_mut(PART));
         let ends = columns.rounds.chunks_mut(PART).zip(columns.evaluations.chunks_mut(PART));
         let ends = ends.zip(columns.flags.chunks_mut(PART));
+        let mut covariances = columns.covariance.iter_mut().flat_map(|all| all.chunks_mut(PART * p * p));
         let parts = wide.zip(narrow).zip(ends).enumerate();
         let parts = parts.map(|(k, (((parameters, errors), (chi2, status)), ((rounds, evaluations), flags)))| {
             let curves = k * PART..k * PART + chi2.len();
-            let rows = Rows { parameters, errors, chi2, status, rounds, evaluations, flags };
+            let covariance = covariances.next();
+            let rows = Rows { parameters, errors, covariance, chi2, status, rounds, evaluations, flags };
             Mutex::new(Part { curves, rows, gathered: None })
         });
         let parts: Vec<_> = parts.collect();
@@ -156,9 +161,10 @@ impl SmallParts for Parts<'_, '_> {
             resume(&batch, passage.parameters, passage.fitter.budget(), &mut columns);
             double.fit_part(&batch, &mut columns);
         }
-        // 2. Compute errors, statuses and flags.
+        // 2. Compute errors, statuses, covariances and flags.
         passage.finish(first, &batch, sizes, &mut columns);
         put_ends(rows, &data.status, &data.rounds);
+        scale_correlations(rows);
         passage.set_flags(slices(&data.bounds), rows);
         // the others may be fitted again, one by one
         if !passage.exact {
@@ -193,6 +199,7 @@ impl Rows<'_> {
         let p = self.parameters.len() / curves.len();
         self.parameters.copy_from_slice(of.starts_of(curves, p, &mut Vec::new()));
         self.errors.fill(f64::NAN);
+        self.covariance.iter_mut().for_each(|all| all.fill(f64::NAN));
         self.chi2.fill(f64::NAN);
         self.status.fill(Status::Interrupted);
         self.rounds.fill(0);
@@ -246,6 +253,7 @@ impl<'a> Gathered<'a> {
         let columns = SmallColumns {
             parameters: rows.parameters,
             variances: rows.errors,
+            correlations: rows.covariance.as_deref_mut(),
             chi2: rows.chi2,
             promises: &mut self.promises,
             status: &mut self.status,
