@@ -10,13 +10,14 @@ import pytest
 from conftest import ROOT, required
 
 import popfit
+from popfit._rival import markdown_table
 
 PAGES = ROOT / "docs" / "src" / "python"
 #: Files that a page's reader has in the folder.
 FILES = {"desi.md": sorted((ROOT / "tests" / "data" / "desi").glob("*"))}
 
 
-@pytest.mark.parametrize("page", ["notebook.md", "desi.md", "survey.md"])
+@pytest.mark.parametrize("page", ["notebook.md", "curves.md", "desi.md", "survey.md"])
 def test_pages_run(page: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     matplotlib = required("matplotlib")
     required("pandas")
@@ -36,3 +37,10 @@ def test_pages_run(page: str, tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
         assert table.summary["flags"] == [] and len(good) >= 23
     wanted = re.findall(r'savefig\("(.*?)"\)', "".join(blocks))
     assert all((tmp_path / name).stat().st_size > 10_000 for name in wanted)
+
+
+@pytest.mark.parametrize(("module", "rival"), [("scipy", "scipy"), ("gpufit", "Gpufit"), ("xarray", "xarray")])
+def test_the_book_has_the_tables_of_differences(module: str, rival: str) -> None:
+    differences = required(f"popfit.{module}").DIFFERENCES
+    page = (PAGES / f"from-{module}.md").read_text(encoding="utf-8")
+    assert markdown_table(rival, differences) in page
