@@ -123,7 +123,8 @@ impl CurveFitter {
 
     /// Ties a parameter to an expression of other parameters, `tie("b", "2*a + 1")`: any formula without predictors.
     /// The parameter keeps its place in starts (which are not read) and results; its error is propagated. The model
-    /// must be a formula, and the parameter may have no bounds and no prior, and may not be fixed.
+    /// must be a formula, and the parameter may have no bounds and no prior, and may not be fixed. Columns of tied fits
+    /// take memory for the others' covariances while they are made.
     #[must_use]
     pub fn tie(mut self, parameter: &str, expression: &str) -> CurveFitter {
         self.ties.push(Named { parameter: parameter.to_owned(), value: expression.to_owned() });
@@ -251,8 +252,8 @@ impl CurveFitter {
     /// is no [`polish`](Self::polish). For more curves than memory holds call
     /// [`fit_columns_into`](Self::fit_columns_into) with some at a time.
     ///
-    /// Formulas of at most 16 parameters at up to 512 points, without ties, under Levenberg–Marquardt, are fitted
-    /// whole: many side by side in f32, then to their end in f64, unless a bound of what f32's rounding does to them is
+    /// Formulas of at most 16 parameters (tied ones do not count) at up to 512 points under Levenberg–Marquardt are
+    /// fitted whole: many side by side in f32, then to their end in f64, unless a bound of what f32's rounding does to them is
     /// below 0.0005 errors. (GPUs do so for least squares without priors, of at most 8 parameters at up to 128 points;
     /// the CPU fits the others.) Other models take the way of [`fit`](Self::fit).
     ///

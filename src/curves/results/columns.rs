@@ -8,13 +8,16 @@ use rayon::prelude::*;
 use crate::curve_model::CurveModel;
 use crate::curves::input::data::{Curve, Curves};
 use crate::curves::results::result::message;
+use crate::curves::results::sound;
 use crate::curves::routes::engine::replaces;
 use crate::curves::routes::passage::Passage;
 use crate::curves::routes::route::CurveRoute;
+use crate::curves::routes::tie::{Expansion, Kept};
 use crate::curves::watch::Watch;
 use crate::curves::{CurveFit, CurveRun};
 use crate::error::Result;
 use crate::flag::Flags;
+use crate::formula::Ties;
 use crate::solver::{Outcome, Status};
 use crate::threads;
 
@@ -22,6 +25,8 @@ use crate::threads;
 const REST: usize = 4096;
 /// Number of fits whose ends one thread looks at together.
 const PART: usize = 16_384;
+/// Number of fits to which one thread adds tied parameters together.
+const TIED: usize = 1024;
 
 /// Results of many curves, row by row. P is the number of parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -147,7 +152,7 @@ impl CurveColumns {
 
     /// Copies a curve's fit into row `k` of all columns, with its message only where it has failed or has flags. What
     /// an earlier attempt has left is replaced.
-    fn put(&mut self, k: usize, fit: &CurveFit) {
+    pub(crate) fn put(&mut self, k: usize, fit: &CurveFit) {
         let row = k * fit.parameters.len()..(k + 1) * fit.parameters.len();
         self.parameters[row.clone()].copy_from_slice(&fit.parameters);
         self.errors[row].copy_from_slice(&fit.errors);
@@ -165,6 +170,48 @@ impl CurveColumns {
         } else {
             self.messages.insert(k, fit.message.clone());
         }
+    }
+
+    /// Takes over the columns of fits without tied parameters, which have covariances, and adds the tied ones. A success
+    /// with a number that is not finite becomes a failure, as in single fits.
+    pub(crate) fn put_tied(&mut self, mut free: CurveColumns, ties: &Ties) {
+        let (count, kept) = (self.names.len(), ties.kept.len());
+        self.covariance.iter_mut().for_each(|all| all.resize(free.len() * count * count, f64::NAN));
+        let known = free.covariance.take().unwrap_or_default();
+        let mut matrices = self.covariance.iter_mut().flat_map(|all| all.chunks_mut(TIED * count * count));
+        let rows = self.parameters.chunks_mut(TIED * count).zip(self.errors.chunks_mut(TIED * count));
+        let parts: Vec<_> = rows.enumerate().map(|(part, rows)| (part * TIED, rows, matrices.next())).collect();
+        let fill =
+            |(first, (parameters, errors), mut matrices): (usize, (&mut [f64], &mut [f64]), Option<&mut [f64]>)| {
+                let mut spare = vec![f64::NAN; count * count];
+                let rows = parameters.chunks_exact_mut(count).zip(errors.chunks_exact_mut(count)).enumerate();
+                let unsound = rows.filter_map(|(k, (parameters, errors))| {
+                    let size = count * count;
+                    let covariance = matrices.as_deref_mut().map_or(&mut spare[..], |all| &mut all[k * size..][..size]);
+                    let (k, mut row) = (first + k, Expansion { parameters, errors, covariance });
+                    let own = k * kept..(k + 1) * kept;
+                    let (parameters, errors) = (&free.parameters[own.clone()], &free.errors[own]);
+                    row.fill(ties, Kept { parameters, errors, covariance: &known[k * kept * kept..][..kept * kept] });
+                    let Expansion { parameters, errors, covariance } = row;
+                    let is_unsound = free.status[k].is_success()
+                        && !(free.chi2[k].is_finite()
+                            && sound::is_sound(parameters, errors, covariance, free.flags[k]));
+                    if is_unsound {
+                        errors.fill(f64::NAN);
+                        covariance.fill(f64::NAN);
+                    }
+                    is_unsound.then_some(k)
+                });
+                unsound.collect::<Vec<usize>>()
+            };
+        let unsound: Vec<usize> = parts.into_par_iter().flat_map_iter(fill).collect();
+        for k in unsound {
+            free.status[k] = Status::NotFinite;
+            free.messages.insert(k, sound::NOT_FINITE.into());
+        }
+        let CurveColumns { chi2, status, rounds, evaluations, flags, messages, .. } = free;
+        (self.chi2, self.status, self.messages) = (chi2, status, messages);
+        (self.rounds, self.evaluations, self.flags) = (rounds, evaluations, flags);
     }
 
     /// Resizes all columns for so many curves of the model, and clears messages; a fit overwrites the rest.
@@ -195,8 +242,12 @@ impl CurveRun {
     }
 
     /// Fits curves on this device, in a single attempt, and writes the results into columns.
-    fn fit_columns_here(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
+    pub(crate) fn fit_columns_here(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
         let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
+        if !self.ties.is_empty() {
+            columns.reset(count, &self.model, self.covariance);
+            return self.fit_tied_columns(curves, columns, watch);
+        }
         curves.check_estimator(self.estimator)?;
         columns.reset(count, &self.model, self.covariance);
         match self.route(points) {

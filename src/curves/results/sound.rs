@@ -6,6 +6,9 @@ use crate::flag::Flags;
 use crate::math::all_finite;
 use crate::solver::Status;
 
+/// Message of a success that had a number that is not finite.
+pub const NOT_FINITE: &str = "the result is not finite";
+
 /// Changes the status of a successful curve to [`Status::NotFinite`], and its errors to NaN, if one of its numbers is
 /// not finite. Its covariance is NaN if a parameter is undetermined or at a bound, or if the noise is unknown. Where a
 /// fit is no success, its point is no minimum: errors of free parameters are NaN, and nothing is said of what the data
@@ -19,7 +22,7 @@ pub fn curve(mut fit: CurveFit) -> CurveFit {
     }
     if fit.status.is_success() && !curve_is_sound(&fit) {
         fit.status = Status::NotFinite;
-        fit.message = "the result is not finite".into();
+        fit.message = NOT_FINITE.into();
         fit.errors.fill(f64::NAN);
         fit.covariance.fill(f64::NAN);
     }
@@ -29,13 +32,19 @@ pub fn curve(mut fit: CurveFit) -> CurveFit {
 /// Returns whether parameters, χ² and covariances are finite, and errors infinite only, and always, with the flag for
 /// undetermined ones.
 fn curve_is_sound(fit: &CurveFit) -> bool {
-    let count = fit.errors.len();
-    let known = |p: &usize| fit.errors[*p].is_finite();
+    all_finite(&[fit.chi2, fit.aic, fit.bic, fit.optimality])
+        && is_sound(&fit.parameters, &fit.errors, &fit.covariance, fit.flags)
+}
+
+/// Returns whether parameters (P) and covariances (P, P) are finite, and errors (P) infinite only, and always, with the
+/// flag for undetermined ones.
+pub fn is_sound(parameters: &[f64], errors: &[f64], covariance: &[f64], flags: Flags) -> bool {
+    let count = errors.len();
+    let known = |p: &usize| errors[*p].is_finite();
     let mut pairs = (0..count).filter(known).flat_map(|q| (0..count).filter(known).map(move |p| (p, q)));
-    all_finite(&fit.parameters)
-        && all_finite(&[fit.chi2, fit.aic, fit.bic, fit.optimality])
-        && fit.errors.iter().any(|error| error.is_infinite()) == fit.flags.contains(Flags::UNDETERMINED)
-        && pairs.all(|(p, q)| fit.covariance[p * count + q].is_finite())
+    all_finite(parameters)
+        && errors.iter().any(|error| error.is_infinite()) == flags.contains(Flags::UNDETERMINED)
+        && pairs.all(|(p, q)| covariance[p * count + q].is_finite())
 }
 
 /// Changes the status codes (n) of successful curves whose χ² or parameters are not finite to [`Status::NotFinite`],

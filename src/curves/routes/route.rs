@@ -34,11 +34,11 @@ pub(crate) struct SmallFits<'a> {
 }
 
 impl CurveRun {
-    /// Returns the route of curves with so many points.
+    /// Returns the route of curves with so many points, where no parameter is tied.
     pub(crate) fn route(&self, points: usize) -> CurveRoute<'_> {
         let is_small = self.held.len() <= MOST_PARAMETERS && (1..=MOST_POINTS).contains(&points);
         match (self.model.formula(), self.solver) {
-            (Some(formula), CurveSolver::Lm(settings)) if is_small && self.ties.is_empty() => {
+            (Some(formula), CurveSolver::Lm(settings)) if is_small => {
                 let small = SmallFits { formula, settings, max_rounds: settings.max_rounds.min(MOST_ROUNDS) };
                 if self.device.inner.runs_wgsl() { CurveRoute::SmallOnGpu(small) } else { CurveRoute::Lanes(small) }
             }

@@ -4,6 +4,7 @@
 mod covariances;
 mod neighbours;
 mod problems;
+mod ties;
 
 use popfit::{CurveFitter, Curves, Device, Estimator, Formula, Status};
 use popfit_testing::fits::devices;
