@@ -27,7 +27,7 @@ from popfit._progress import Progress, check_progress, progress_function
 from popfit._tracing import NotTraceableError
 from popfit.devices import Device, name_missing_driver, thread_count
 from popfit.formula import Formula, parameter_names
-from popfit.table import CONVERGED_CODES, SHOWN_ROWS, _object_array, _rounded, _sparkline
+from popfit.table import SHOWN_ROWS, _object_array, _rounded, _sparkline
 
 Array = npt.NDArray[Any]
 
@@ -350,7 +350,7 @@ class CurveFits:
     @property
     def converged(self) -> npt.NDArray[np.bool_]:
         """True for each fit that converged."""
-        return np.isin(self.status, CONVERGED_CODES)
+        return self.status > 0
 
     @property
     def messages(self) -> list[str]:
@@ -576,12 +576,13 @@ class CurveFits:
     def _repr_html_(self) -> str:
         """Return the counts, a histogram of each parameter and the first rows, for notebooks."""
         texts = _popfit.status_names()
-        codes, counts = np.unique(self.status[~self.converged], return_counts=True)
+        is_good = self.converged
+        codes, counts = np.unique(self.status[~is_good], return_counts=True)
         others = "".join(f"; {count} {escape(texts[int(code)])}" for code, count in zip(codes, counts, strict=True))
         heads = "".join(f"<th>{escape(name)}</th>" for name in self.names)
-        sparks = "".join(f"<td>{_sparkline(column)}</td>" for column in self.parameters[self.converged].T)
+        sparks = "".join(f"<td>{_sparkline(column)}</td>" for column in self.parameters[is_good].T)
         rows = "".join(
-            f"<tr><td>{row}</td><td>{escape(texts[int(self.status[row])])}</td>"
+            f"<tr><td>{row}</td><td>{'converged' if is_good[row] else escape(texts[int(self.status[row])])}</td>"
             + "".join(
                 f"<td>{_rounded(value, error)}</td>"
                 for value, error in zip(self.parameters[row], self.errors[row], strict=True)
@@ -591,7 +592,7 @@ class CurveFits:
         )
         more = f"<p>… and {len(self) - SHOWN_ROWS} more rows</p>" if len(self) > SHOWN_ROWS else ""
         return (
-            f"<p><b>{len(self)}</b> curves, <b>{int(self.converged.sum())}</b> converged{others}</p><table>"
+            f"<p><b>{len(self)}</b> curves, <b>{int(is_good.sum())}</b> converged{others}</p><table>"
             f"<tr><th></th><th>status</th>{heads}<th>χ²/dof</th></tr>"
             f"<tr><td></td><td></td>{sparks}<td></td></tr>{rows}</table>{more}"
         )

@@ -9,7 +9,11 @@ use pyo3::prelude::*;
 
 use crate::arrays::{give, give_shaped};
 use crate::errors::exception;
+use crate::wait::call_user;
 
+/// Points of all curves of a run up to which it stays on the caller's thread. The slowest fits of so many take a tenth
+/// of a second.
+const SHORT_POINTS: usize = 1_000;
 /// Failure of a function of Python that is called no more.
 pub const STOPPED: &str = "the run was stopped";
 
@@ -151,6 +155,11 @@ impl SharedCurveModel {
 }
 
 impl SharedCurveModel {
+    /// Returns whether fits of the model at so many points take milliseconds: no function of Python is called.
+    pub fn is_quick(&self, points: usize) -> bool {
+        self.formula.is_some() && points <= SHORT_POINTS
+    }
+
     fn of_formula(formula: Formula) -> SharedCurveModel {
         SharedCurveModel { model: formula.clone().into(), formula: Some(formula), calls: Calls::default() }
     }
@@ -172,14 +181,16 @@ impl PythonFunction {
         if self.calls.cancel.load(Ordering::Relaxed) {
             return Err(STOPPED.into());
         }
-        Python::attach(|py| {
-            let arguments = (PyArray1::from_slice(py, x), PyArray1::from_slice(py, parameters));
-            let returned = function.call1(py, arguments).and_then(|found| {
-                let numbers: PyReadonlyArray1<'_, f64> = found.extract(py)?;
-                into.copy_from_slice(numbers.as_slice()?);
-                Ok(())
-            });
-            returned.map_err(|error| self.calls.fail(py, error))
+        call_user(|| {
+            Python::attach(|py| {
+                let arguments = (PyArray1::from_slice(py, x), PyArray1::from_slice(py, parameters));
+                let returned = function.call1(py, arguments).and_then(|found| {
+                    let numbers: PyReadonlyArray1<'_, f64> = found.extract(py)?;
+                    into.copy_from_slice(numbers.as_slice()?);
+                    Ok(())
+                });
+                returned.map_err(|error| self.calls.fail(py, error))
+            })
         })
     }
 }

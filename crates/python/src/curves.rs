@@ -286,9 +286,10 @@ pub fn fit_curves<'py>(
     exact: bool,
     watch: GivenWatch,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let watch = share_cancel(watch.check(py)?, &model.calls);
+    let mut watch = share_cancel(watch.check(py)?, &model.calls);
     let held = HeldCurves::hold(&curves)?;
     let lent = held.lend(py)?;
+    watch.is_short = settings.device == "cpu" && model.is_quick(held.numbers(py, "y")?.map_or(0, |y| y.len()));
     let fit = if exact { Results::exactly } else { Results::by_columns };
     let Outcome { result, stopped } = run(py, watch, |control| fit(&settings.fitter(&model.model)?, &lent, control))?;
     let answer = result.mark_stopped().give(py, model.model.parameters().len())?;

@@ -2,6 +2,8 @@
 //! reports progress.
 
 use std::any::Any;
+use std::cell::{Cell, OnceCell};
+use std::mem::ManuallyDrop;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,6 +13,7 @@ use std::time::Duration;
 
 use popfit::{Control, Error};
 use pyo3::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::errors::{exception, input_error, of_class};
 
@@ -21,6 +24,21 @@ const PERIOD: Duration = Duration::from_millis(50);
 static HAS_RUN: AtomicBool = AtomicBool::new(false);
 /// True in a forked child whose parent had begun a run.
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// True while a run's worker calls a function of the user.
+    static IS_CALLED: Cell<bool> = const { Cell::new(false) };
+    /// Pool whose one worker is this thread. It is never dropped: rayon's own data of the thread may be gone by then.
+    static HERE: OnceCell<Option<ManuallyDrop<ThreadPool>>> = const { OnceCell::new() };
+}
+
+/// Calls a function of the user from a run's worker: runs that it makes stay on this thread.
+pub fn call_user<R>(call: impl FnOnce() -> R) -> R {
+    let before = IS_CALLED.replace(true);
+    let result = call();
+    IS_CALLED.set(before);
+    result
+}
 
 /// Marks a child after a fork; `popfit/__init__.py` registers it.
 #[pyfunction]
@@ -55,6 +73,8 @@ pub struct Watch {
     pub threads: Option<usize>,
     /// Set once the run is to end.
     pub cancel: Option<Arc<AtomicBool>>,
+    /// True for a run of milliseconds, which stays on the caller's thread: to wake others takes longer.
+    pub is_short: bool,
 }
 
 impl Watch {
@@ -81,7 +101,7 @@ pub fn run<T: Send>(
     work: impl FnOnce(&Control) -> Result<T, Error> + Send,
 ) -> PyResult<Outcome<T>> {
     begin(py)?;
-    let Watch { progress, timeout, threads, cancel } = watch;
+    let Watch { progress, timeout, threads, cancel, is_short } = watch;
     let (done, total) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut control = Control::default();
     if progress.is_some() {
@@ -99,10 +119,12 @@ pub fn run<T: Send>(
     }
     // A user's function that runs inside a run's worker runs there: a thread of its own would wait for a pool whose
     // workers wait for Python.
-    if rayon::current_thread_index().is_some() {
-        let ended = py.detach(|| panic::catch_unwind(AssertUnwindSafe(|| work(&control))));
-        let result = ended.map_err(|panic| internal_error(py, panic.as_ref()))?;
-        return Ok(Outcome { result: result.map_err(|error| exception(py, &error))?, stopped: None });
+    if is_short || IS_CALLED.get() {
+        let result = run_here(py, || work(&control))?.map_err(|error| exception(py, &error))?;
+        if let Some(progress) = &progress {
+            progress.call1(py, (done.load(Ordering::Relaxed), total.load(Ordering::Relaxed)))?;
+        }
+        return Ok(Outcome { result, stopped: None });
     }
     if let Some(threads) = threads {
         control = control.threads(threads);
@@ -141,6 +163,25 @@ pub fn run<T: Send>(
             Err(stop)
         }
     }
+}
+
+/// Runs `work` on this thread alone, with the GIL released.
+///
+/// # Errors
+/// Returns an `InternalError` if `work` panics.
+fn run_here<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
+    let caught = || panic::catch_unwind(AssertUnwindSafe(work));
+    let ended = py.detach(|| {
+        if rayon::current_thread_index().is_some() {
+            return caught();
+        }
+        let pool = || ThreadPoolBuilder::new().num_threads(1).use_current_thread().build().ok().map(ManuallyDrop::new);
+        HERE.with(|here| match here.get_or_init(pool) {
+            Some(pool) => pool.install(caught),
+            None => caught(),
+        })
+    });
+    ended.map_err(|panic| internal_error(py, panic.as_ref()))
 }
 
 /// Runs `work` as [`run`] does, where nothing is lost if an exception on the caller's thread ends it.
@@ -186,6 +227,6 @@ impl GivenWatch {
         }
         let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
         let timeout = timeout.map_err(|error| input_error(py, "timeout", format!("timeout: {error}")))?;
-        Ok(Watch { progress, timeout, threads: Some(threads), cancel: None })
+        Ok(Watch { progress, timeout, threads: Some(threads), ..Watch::default() })
     }
 }
