@@ -69,11 +69,11 @@ def lendable(name: str, values: object) -> Lendable:
     return np.require(array, dtype=wanted, requirements=["C", "ALIGNED"])
 
 
-def warn_caller(message: str, category: type[Warning] = PopfitWarning) -> None:
-    """Warn at the line outside of this package that called it."""
+def warn_caller(message: str, category: type[Warning] = PopfitWarning, packages: Container[str] = ("popfit",)) -> None:
+    """Warn at the line outside of this package, or of several packages, that called it."""
     level = 1
     frame = sys._getframe()
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "popfit":
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in packages:
         frame = frame.f_back
         level += 1
     warnings.warn(message, category, stacklevel=level)
