@@ -29,6 +29,7 @@ from popfit._arrays import warn_caller
 from popfit._curve_data import prepared
 from popfit._curve_fit import ROUNDS_PER_CALL
 from popfit._curve_models import ModelAtPoints, agrees_at_results, model_of_function
+from popfit._errors import InputError
 from popfit._rival import Difference, rival_attribute
 from popfit._tracing import NotTraceableError, Traced
 from popfit.curves import CurveFits, CurveFitter, Options
@@ -57,7 +58,7 @@ DIFFERENCES = (
     Difference(
         "ties to parameters that are tied themselves",
         "lag behind by one evaluation",
-        "exact, where the parameter comes earlier; else by astropy",
+        "exact, where those come first in the model; else by astropy, with a warning",
     ),
     Difference(
         "models that are no formulas, such as `AiryDisk2D`, and fits that fail", "", "by astropy, with a warning"
@@ -96,7 +97,7 @@ _MESSAGES = {
 
 
 class _LeftToAstropyError(Exception):
-    """A fit that popfit does not make; the text says why."""
+    """A fit that popfit does not make; the text says why, and is empty where astropy raises an exception."""
 
 
 class _Number(np.float64):
@@ -142,6 +143,16 @@ class _Parameters:
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.__dict__.update(values)
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse what is not known yet."""
+        raise NotTraceableError(f"a tie uses {name!r} of the model; give it parameters that come before the tied one")
+
+    def __getitem__(self, part: Any) -> _Parameters:
+        """Return the parameters of a part of a compound model, by its number."""
+        ending = f"_{part}"
+        own = {name.removesuffix(ending): value for name, value in self.__dict__.items() if name.endswith(ending)}
+        return _Parameters(own)
 
 
 class _ModelFunction:
@@ -250,7 +261,7 @@ def _run(
     """
     try:
         model = model_of_function(function, function.names, given.x, given.arrays["starts"], warns_of_branches=False)
-    except NotTraceableError as error:
+    except (NotTraceableError, InputError) as error:
         raise _LeftToAstropyError(f"the model is no formula: {error}") from error
     fits = fitter.run(model, given, options, _WATCH)
     if not agrees_at_results(model, given.x, fits.parameters):
@@ -294,14 +305,17 @@ class _PopfitFitter:
         settings = _Settings(maxiter, acc, epsilon)
         try:
             answer = self._fit(model, farg, fkwarg, settings)
-        except _LeftToAstropyError as reason:
-            if str(reason):
-                warn_caller(f"{reason}. The fit is astropy's, which is slower", packages=_INNER)
-            base: Any = super()
-            answer = base._run_fitter(model, farg, fkwarg, maxiter, acc, epsilon, estimate_jacobian)
-        else:
             settings.warn_of_epsilon()
-        return answer
+            return answer
+        except _LeftToAstropyError as error:
+            reason = str(error)
+        if reason:
+            warn_caller(f"{reason}. The fit is astropy's, which is slower", packages=_INNER)
+        base: Any = super()
+        by_astropy: tuple[Array, Array, Array] = base._run_fitter(
+            model, farg, fkwarg, maxiter, acc, epsilon, estimate_jacobian
+        )
+        return by_astropy
 
     def _fit(
         self, model: Any, farg: tuple[Any, ...], fkwarg: dict[str, Any], settings: _Settings
@@ -314,7 +328,7 @@ class _PopfitFitter:
         starts = np.array(starts)
         lower, upper = _bounds_of(model, names)
         if not names:
-            raise _LeftToAstropyError
+            raise _LeftToAstropyError  # scipy's exception
         first = starts
         if self._use_min_max_bounds:  # astropy clips
             first = np.clip(starts, lower, upper)
@@ -327,6 +341,8 @@ class _PopfitFitter:
         masks = [np.ma.getmaskarray(one) for one in (*inputs, y)]
         masks += [] if weights is None else [np.broadcast_to(np.ma.getmaskarray(weights), y.shape)]
         mask = np.logical_or.reduce(masks).ravel()
+        if self._method == "lm" and y.size < len(names):
+            raise _LeftToAstropyError  # scipy's exception
         used = int(np.count_nonzero(~mask & (weighted.ravel() != 0.0)))
         if used < len(names):
             raise _LeftToAstropyError(f"there are {used} points for {len(names)} parameters")
@@ -827,7 +843,7 @@ class _Block:
             some = slice(begin, begin + rows)
             own = inputs if self.world.is_shared else tuple(one[some] for one in inputs)
             found[some] = self.fit(y[some], None if w is None else w[some], starts[some], own)
-        return found.reshape(*cube.kept, -1)
+        return found.reshape(*cube.kept, starts.shape[-1])
 
     def fit_dask(self, data: Any, weights: Any, starts: Array, cube: _Cube, chunk: int | None, scheduler: Any) -> Array:
         """Return the parameters, (…, parameters), of all fits of a dask array, chunk by chunk."""
