@@ -74,6 +74,7 @@ DIFFERENCES = (
         "",
         "by astropy, with a warning",
     ),
+    Difference("compound models whose starts differ from fit to fit", "all fits fail", "are fitted"),
     Difference("NaN in the data where `mask` is true, or the weight 0", "the fit fails", "does not count"),
     Difference("`weights` beside `mask`", "are written to", "stay as they are"),
 )
@@ -751,6 +752,12 @@ def _with_parameters(model: Any, values: dict[str, Any]) -> Any:
     """Return a copy of a model with other parameters, of any shape; those that are not given have their defaults."""
     changed = model.copy()
     changed._reset_parameters(**values)  # no public way leads to other shapes
+    # a compound model counts the values of its parts' parameters once, and takes them for the parameters' number
+    nodes = [changed]
+    for node in nodes:
+        if hasattr(node, "n_left_params"):
+            node.n_left_params = len(node.left.param_names)
+            nodes += [part for part in (node.left, node.right) if hasattr(part, "param_names")]
     return changed
 
 
