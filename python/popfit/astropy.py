@@ -25,7 +25,7 @@ from astropy.wcs.wcsapi import (  # type: ignore[import-untyped,unused-ignore]
     SlicedLowLevelWCS,
 )
 
-from popfit._arrays import warn_caller
+from popfit._arrays import split_mask, warn_caller
 from popfit._curve_data import prepared
 from popfit._curve_fit import ROUNDS_PER_CALL
 from popfit._curve_models import ModelAtPoints, agrees_at_results, model_of_function
@@ -84,7 +84,7 @@ _INNER = ("popfit", "astropy")
 #: Fits of one chunk of a dask array, unless the caller says how many.
 _CHUNK = 1 << 13
 #: Largest number of fits that are made in one call of the core.
-_ROWS = 1 << 18
+_ROWS = 1 << 16
 #: Watch of a run: no bar, no timeout, the usual threads.
 _WATCH: dict[str, Any] = {"progress": False, "timeout": None, "threads": None}
 #: popfit's codes of fits that have ended in scipy's words.
@@ -369,9 +369,8 @@ class _PopfitFitter:
         slopes = formula.model.linearise(formula.x.ravel(), np.ascontiguousarray(best))[1:].T
         jacobian = np.where(mask, 0.0, weighted.ravel())[:, np.newaxis] * slopes
         model.parameters = function.set(best)
-        self.fit_info = _optimize_result(
-            best, np.asarray(self.objective_function(best, *farg, **fkwarg)), jacobian, (lower, upper), fits
-        )
+        residuals = np.where(mask, 0.0, np.ma.getdata(self.objective_function(best, *farg, **fkwarg)))
+        self.fit_info = _optimize_result(best, residuals, jacobian, (lower, upper), fits)
         if not self.fit_info.success:
             message = f"The fit may be unsuccessful; check: \n    {self.fit_info.message}"
             warn_caller(message, AstropyUserWarning, _INNER)
@@ -566,11 +565,13 @@ def parallel_fit_dask(
             raise _LeftToAstropyError(f"diagnostics={diagnostics!r}")
         if fit_info:
             raise _LeftToAstropyError(f"fit_info={fit_info!r}")
+        request.settings.warn_of_epsilon()
         # 2. Data, weights, inputs and units.
+        data, own_mask = split_mask(data)
         if isinstance(data, u.Quantity):
             data_unit = data.unit if data_unit is None else data_unit
             data = data.to_value(data_unit)
-        weights = _joined_weights(weights, mask)
+        weights = _joined_weights(weights, [mask, own_mask])
         place = _world_of(world, data.shape, axes, is_dask)
         plain, place, renamed = _without_units(model, place, data_unit, equivalencies)
         cube = _Cube(data.shape, axes)
@@ -637,14 +638,15 @@ def _checked_axes(model: Any, data: Any, weights: Any, fitting_axes: Any, preser
     return axes
 
 
-def _joined_weights(weights: Any, mask: Any) -> Any:
-    """Return the weights, 0 where the mask is true, or None if all are 1."""
+def _joined_weights(weights: Any, masks: Sequence[Any]) -> Any:
+    """Return the weights, 0 where a mask is true, or None if all are 1."""
     if isinstance(weights, NDUncertainty):
         weights = 1.0 / weights.represent_as(StdDevUncertainty).array
-    if mask is None:
-        return weights
-    counts = np.logical_not(mask).astype(np.float64)
-    return counts if weights is None else weights * counts
+    weights, own_mask = split_mask(weights)
+    for mask in (*masks, own_mask):
+        if mask is not None:
+            weights = np.where(mask, 0.0, 1.0 if weights is None else weights)
+    return weights
 
 
 def _world_of(world: Any, shape: tuple[int, ...], axes: list[int], is_dask: bool) -> _World:
@@ -812,7 +814,6 @@ class _Request(NamedTuple):
         filters = bool(rest.pop("filter_non_finite", False))
         for name, value in rest.items():
             raise _LeftToAstropyError(f"fitter_kwargs: {name}={value!r}")
-        settings.warn_of_epsilon()
         return _Request(_astropys(fitter), settings, filters, dict(kwargs or {}))
 
 
@@ -958,10 +959,10 @@ class _Block:
         return found
 
 
-def _fit_chunk(
-    block: _Block, data: Array, weights: Array | None, starts: Array, inputs: tuple[Array, ...], cube: _Cube
-) -> Array:
+def _fit_chunk(block: _Block, data: Any, weights: Any, starts: Array, inputs: tuple[Array, ...], cube: _Cube) -> Array:
     """Return the parameters, (…, parameters), of the fits of a chunk of a dask array."""
+    data, mask = split_mask(data)
+    weights = _joined_weights(weights, [mask])
     w = None if weights is None else cube.rows(weights)
     if not block.world.is_shared:
         inputs = tuple(map(cube.rows, inputs))

@@ -147,6 +147,7 @@ def test_data_that_are_not_finite_or_masked() -> None:
         fitter(start, X, y)
     kept = np.arange(X.size) != 25
     wanted = fitter(start, X[kept], clean[kept])
+    cost = fitter.fit_info.cost
     with pytest.warns(UserWarning, match="Non-Finite input data has been removed"):
         found = fitter(start, X, y, filter_non_finite=True)
     np.testing.assert_array_equal(found.parameters, wanted.parameters)
@@ -156,6 +157,7 @@ def test_data_that_are_not_finite_or_masked() -> None:
         found = fitter(start, X, np.ma.masked_array(y, ~kept))
         np.testing.assert_allclose(found.parameters, wanted.parameters, rtol=1e-12)
         np.testing.assert_allclose(found.stds.stds, wanted.stds.stds, rtol=1e-9)
+        np.testing.assert_allclose(fitter.fit_info.cost, cost, rtol=1e-9)
 
 
 def test_limits_and_tolerances() -> None:
@@ -295,6 +297,16 @@ def test_cubes_with_missing_data() -> None:
     found = parallel(ours, model=start, data=cube, mask=np.isnan(cube), weights=weights)
     assert_same_cube(found, wanted)
     assert (weights == 1.0).all()
+    weights[np.isnan(cube)] = np.nan
+    masked = np.ma.masked_invalid(cube)
+    assert_same_cube(parallel(ours, model=start, data=masked), wanted)
+    assert_same_cube(parallel(ours, model=start, data=cube, mask=masked.mask, weights=weights), wanted)
+    assert_same_cube(parallel(ours, model=start, data=cube, weights=np.ma.masked_invalid(weights)), wanted)
+    dask = required("dask.array")
+    lazy = {"data": dask.from_array(masked, chunks=(60, 2, 3)), "scheduler": "synchronous"}
+    assert_same_cube(parallel(ours, model=start, **lazy), wanted)
+    lazy |= {"data": dask.from_array(cube), "mask": dask.from_array(masked.mask, chunks=(9, 2, 3))}
+    assert_same_cube(parallel(ours, model=start, **lazy), wanted)
     # a mask leaves fewer points than parameters: by astropy
     mask = np.zeros(cube.shape, dtype=bool)
     mask[3:, 0, 0] = True
