@@ -166,6 +166,10 @@ def test_limits_and_tolerances() -> None:
     with pytest.warns(UserWarning, match="(?s)fit may be unsuccessful.*maximum number of function evaluations"):
         fitter(start, X, y, maxiter=1)
     assert fitter.fit_info.status == 0 and not fitter.fit_info.success
+    fitter(models.Gaussian1D(2.0, 4.5, 1.0), X, y)
+    assert fitter.fit_info.status != 3
+    fitter(models.Gaussian1D(2.0, 4.5, 1.0), X, y, acc=0.1)
+    assert fitter.fit_info.status == 3
     with pytest.warns(PopfitWarning, match="epsilon: no effect") as caught:
         fitter(models.Gaussian1D(2.0, 4.5, 1.0), X, y, epsilon=1e-5)
     assert caught[0].filename == __file__
@@ -276,9 +280,11 @@ def test_cubes_with_constraints() -> None:
     found = parallel(ours, **kwargs)
     assert_same_cube(found, parallel(theirs, **kwargs))
     np.testing.assert_allclose(found.amplitude_1.value, 0.1 * found.amplitude_0.value + 0.3)
-    # starts outside of the bounds are fits that fail
+    # starts outside of the bounds are fits that fail, and those of LMLSQFitter are clipped
     start.amplitude_0.bounds = (2.6, 3.0)
     assert np.isnan(parallel(ours, **kwargs).mean_0.value).all()
+    clipped = parallel(ours, "LMLSQFitter", **kwargs).amplitude_0.value
+    assert ((clipped >= 2.6) & (clipped <= 3.0)).all()
 
 
 def test_cubes_with_missing_data() -> None:
@@ -312,7 +318,16 @@ def test_cubes_with_missing_data() -> None:
     mask[3:, 0, 0] = True
     with pytest.warns(PopfitWarning, match="1 of 20 fits are astropy's; the first: "):
         found = parallel(ours, model=start, data=cube, mask=mask)
-    assert np.isfinite(found.mean_0.value[0, 0])
+    with pytest.warns(PopfitWarning, match="1 of 20 fits are astropy's; the first: "):
+        world = (X[:, None, None] + 0.0 * cube[0],)
+        same = parallel(ours, model=start, data=cube, mask=mask, world=world)
+    alone = theirs.TRFLSQFitter()(
+        models.Gaussian1D(2.5, start.mean_0.value[0, 0], 1.2, bounds={"stddev": (None, None)}) + models.Const1D(0.5),
+        X[:3],
+        cube[:3, 0, 0],
+    )
+    for one in (found, same):
+        np.testing.assert_allclose([getattr(one, name).value[0, 0] for name in one.param_names], alone.parameters)
 
 
 def test_cubes_with_units() -> None:
@@ -323,6 +338,14 @@ def test_cubes_with_units() -> None:
     assert_same_cube(parallel(ours, **kwargs), parallel(theirs, **kwargs))
     kwargs |= {"data": cube, "data_unit": u.Jy}
     assert_same_cube(parallel(ours, **kwargs), parallel(theirs, **kwargs))
+    # wavelengths of a model of frequencies
+    frequency = models.Gaussian1D(2.5 * u.Jy, 60.0 * u.THz, 12.0 * u.THz)
+    frequency.input_units_equivalencies = {"x": u.spectral()}
+    waves = {"model": frequency, "data": cube[1:] * u.Jy, "world": (X[1:] * u.um,), "equivalencies": {"x": []}}
+    assert_same_cube(parallel(ours, **waves), parallel(theirs, **waves), rtol=1e-3)
+    frequency.input_units_equivalencies = None
+    waves["equivalencies"] = {"x": u.spectral()}
+    assert_same_cube(parallel(ours, **waves), parallel(theirs, **waves), rtol=1e-3)
     nddata = required("astropy.nddata")
     data = nddata.NDData(cube * u.Jy, uncertainty=nddata.StdDevUncertainty(0.05 + 0.0 * cube), mask=cube > 3.5)
     kwargs = {"model": start, "data": data, "world": (X * u.um,)}
@@ -371,6 +394,29 @@ def test_images() -> None:
         "model": models.Gaussian2D(2.0, 4.4, 6.2, 1.8, 1.8, fixed={"theta": True}),
     }
     np.testing.assert_allclose(parallel(ours, **swapped).x_mean.value, found.y_mean.value, rtol=1e-6)
+
+
+def test_a_wcs_of_images() -> None:
+    required("dask")
+    wcs = required("astropy.wcs").WCS(naxis=3)
+    wcs.wcs.ctype = "OFFSET", "WEIGHTS", "WAVE"
+    wcs.wcs.cdelt, wcs.wcs.crpix, wcs.wcs.crval = (10.0, 0.1, 0.2), (1.0, 1.0, 1.0), (10.0, 0.1, 0.2)
+    wcs.wcs.cunit = "deg", "kg", "mm"
+    x, y = 0.2 * (1.0 + np.arange(20))[:, None, None] * u.mm, 0.1 * (1.0 + np.arange(10))[:, None] * u.kg
+    slopes = np.array([1.0, 3.0, 2.0]) * u.Jy / u.mm, np.array([-1.0, 2.0, 3.0]) * u.Jy / u.kg
+    data = slopes[0] * x + slopes[1] * y + 5.0 * u.Jy
+    start = models.Planar2D(2.0 * u.Jy / u.mm, 1.0 * u.Jy / u.kg, 4.0 * u.Jy)
+    for axes in ((0, 1), (1, 0)):
+        if axes == (0, 1):
+            fitted = parallel(ours, model=start, data=data, world=wcs, fitting_axes=axes)
+            found = fitted.slope_x.quantity, fitted.slope_y.quantity
+        else:
+            start = models.Planar2D(1.0, 2.0, 4.0)
+            fitted = parallel(ours, model=start, data=data.value, world=wcs, fitting_axes=axes)
+            # a WCS is in metres
+            found = fitted.slope_y.value * u.Jy / u.m, fitted.slope_x.value * u.Jy / u.kg
+        for one, wanted in zip(found, slopes, strict=True):
+            np.testing.assert_allclose(one.to_value(wanted.unit), wanted.value)
 
 
 @pytest.mark.parametrize("scheduler", [None, "synchronous", "threads", "processes", "default"])
