@@ -281,6 +281,18 @@ def _unified(graph: _Graph, nodes: list[int]) -> int:
     return graph.node(operation, *(_unified(graph, list(column)) for column in columns))
 
 
+def traced_part(graph: _Graph, call: Callable[[], Any]) -> Traced:
+    """Return the result of a part of a function, whose branches are followed by themselves.
+
+    A sum of functions with k branches each has ever more paths; one after another they have 2ᵏ each.
+    """
+    whole = graph.given, graph.decisions
+    try:
+        return Traced(graph, _followed(graph, call))
+    finally:
+        graph.given, graph.decisions = whole
+
+
 def _joined(graph: _Graph, paths: list[tuple[list[tuple[int, bool]], int]], depth: int) -> int:
     """Return the node of paths that agree in their first decisions."""
     if len(paths) == 1:
