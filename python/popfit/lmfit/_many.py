@@ -351,8 +351,8 @@ class LmfitMany(Sequence[Any]):
         row = range(len(self))[key]
         data, keywords = self._data[row].astype(np.float64), dict(self._keywords)
         weights = self._weights if self._weights is None or self._weights.ndim == 1 else self._weights[row]
-        if self._mask is not None:
-            kept = ~self._mask[row]
+        if self._mask is not None:  # as lmfit's fit does, which leaves out what is infinite later
+            kept = ~np.isnan(data)
             data = data[kept]
             weights = weights if weights is None or weights.size == 1 else weights[kept]
             keywords = {
@@ -367,7 +367,7 @@ class LmfitMany(Sequence[Any]):
             self._starts.of(row),
             fcn_kws=keywords,
             scale_covar=self.scale_covar,
-            nan_policy="raise" if has_values else "propagate",
+            nan_policy="propagate" if not has_values else "raise" if self._mask is None else "omit",
         )
         result._known = Solution(
             values if has_values else self._starts.values[row, : self.nvarys],
@@ -376,7 +376,8 @@ class LmfitMany(Sequence[Any]):
             int(self.nfev[row]),
             self.message[row],
         )
-        result.fit(data=data, weights=weights)
+        with np.errstate(invalid="ignore"):
+            result.fit(data=data, weights=weights)
         result.components = self.model.components
         return result
 

@@ -7,7 +7,7 @@ import os
 import pathlib
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from popfit._curve_models import ModelAtPoints, agrees_at_results
 from popfit._errors import PopfitWarning
 from popfit._rival import rival_attribute
 from popfit.curves import CurveFitter, Options
-from popfit.lmfit._traced import ModelFunction, NotTraceableError, derivatives, evaluated
+from popfit.lmfit._traced import ModelFunction, NotTraceableError, StandIns, derivatives, evaluated
 from popfit.table import CONVERGED_CODES
 
 __all__ = ["CompositeModel", "Model", "ModelResult", "load_model", "load_modelresult"]
@@ -83,7 +83,7 @@ class Model(lmfit.model.Model):  # type: ignore[misc,unused-ignore]
 
     def eval(self, params: Any = None, **kwargs: Any) -> Any:
         """Return the model, as lmfit's ``eval`` does."""
-        if not isinstance(self, lmfit.model.CompositeModel) and isinstance(params, Mapping):
+        if not isinstance(self, lmfit.model.CompositeModel) and isinstance(params, StandIns):
             traced = evaluated(self._function(), self.make_funcargs(params, kwargs))
             if traced is not None:
                 return traced
@@ -226,6 +226,14 @@ class Model(lmfit.model.Model):  # type: ignore[misc,unused-ignore]
 class CompositeModel(Model, lmfit.model.CompositeModel):  # type: ignore[misc,unused-ignore]
     """Two models joined by an operator, whose ``fit`` is popfit's."""
 
+    def __init__(self, left: Any, right: Any, op: Any, **kws: Any) -> None:
+        super().__init__(left, right, op, **kws)
+        self.func = _no_function  # lmfit's, which is never called, cannot be pickled
+
+
+def _no_function(*args: Any, **kwargs: Any) -> None:
+    """Stand for the function of a composite model, which is evaluated by its parts."""
+
 
 def adopted(model: Any) -> Any:
     """Return a model that lmfit has made, with popfit's fit."""
@@ -270,20 +278,31 @@ class ModelResult(lmfit.model.ModelResult):  # type: ignore[misc,unused-ignore]
         """Return the result of popfit's fit, or of lmfit's where popfit has no answer."""
         settings = {**self.kws, **kws}
         try:
-            result = self.prepare_fit(params)
-            result.method = method
-            result.call_kws = settings
-            wanted = max_nfev if max_nfev is not None else self.max_nfev
-            self.set_max_nfev(max_nfev, 2000 * (result.nvarys + 1))
-            solution, self._known = self._known, None
-            if solution is None:
-                solution = self._solved(result, settings)
-                if solution.status == MAX_ROUNDS and wanted in (None, np.inf):
-                    raise _NotPopfitsError(f"a fit that needs more than {self.max_nfev} evaluations")
+            with np.errstate(all="ignore"):  # as lmfit does
+                return self._popfits(method, params, max_nfev, settings)
         except _NotPopfitsError as reason:
             if str(reason):
                 self._warn(str(reason))
-            return getattr(super(), method)(params=params, max_nfev=max_nfev, **kws)
+        return getattr(super(), method)(params=params, max_nfev=max_nfev, **kws)
+
+    def _popfits(self, method: str, params: Any, max_nfev: int | None, settings: dict[str, Any]) -> Any:
+        """Return the result of popfit's fit.
+
+        Raises
+        ------
+        _NotPopfitsError
+            If lmfit is to do it.
+        """
+        result = self.prepare_fit(params)
+        result.method = method
+        result.call_kws = settings
+        is_limited = max_nfev is not None or self.max_nfev not in (None, np.inf)
+        self.set_max_nfev(max_nfev, 2000 * (result.nvarys + 1))
+        solution, self._known = self._known, None
+        if solution is None:
+            solution = self._solved(result, settings)
+            if solution.status == MAX_ROUNDS and not is_limited:
+                raise _NotPopfitsError(f"a fit that needs more than {self.max_nfev} evaluations")
         return self._filled(result, solution)
 
     def _warn(self, reason: str) -> None:
