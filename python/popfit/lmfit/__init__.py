@@ -24,6 +24,11 @@ DIFFERENCES = (
         "a transformation, whose derivative is 0 at a bound: a fit may stop there, without errors",
         "bounds of the solver; errors are those of the exact Jacobian, as if there were no bound",
     ),
+    Difference(
+        "parameters that the data do not determine",
+        "often errors, of what rounding leaves of the differences",
+        "no errors: `errorbars` is False",
+    ),
     Difference("`eval_uncertainty`", "finite differences", "exact derivatives, unless `dscale` is given"),
     Difference(
         "`nfev`, `max_nfev`",
