@@ -172,8 +172,8 @@ impl CurveColumns {
         }
     }
 
-    /// Takes over the columns of fits without tied parameters, which have covariances, and adds the tied ones. A success
-    /// with a number that is not finite becomes a failure, as in single fits.
+    /// Takes over the columns of fits without tied parameters, which have covariances, and adds the tied ones. A
+    /// success with a number that is not finite becomes a failure, as in single fits.
     pub(crate) fn put_tied(&mut self, mut free: CurveColumns, ties: &Ties) {
         let (count, kept) = (self.names.len(), ties.kept.len());
         self.covariance.iter_mut().for_each(|all| all.resize(free.len() * count * count, f64::NAN));
