@@ -253,9 +253,9 @@ impl CurveFitter {
     /// [`fit_columns_into`](Self::fit_columns_into) with some at a time.
     ///
     /// Formulas of at most 16 parameters (tied ones do not count) at up to 512 points under Levenberg–Marquardt are
-    /// fitted whole: many side by side in f32, then to their end in f64, unless a bound of what f32's rounding does to them is
-    /// below 0.0005 errors. (GPUs do so for least squares without priors, of at most 8 parameters at up to 128 points;
-    /// the CPU fits the others.) Other models take the way of [`fit`](Self::fit).
+    /// fitted whole: many side by side in f32, then to their end in f64, unless a bound of what f32's rounding does to
+    /// them is below 0.0005 errors. (GPUs do so for least squares without priors, of at most 8 parameters at up to 128
+    /// points; the CPU fits the others.) Other models take the way of [`fit`](Self::fit).
     ///
     /// # Errors
     /// The errors of [`fit`](Self::fit).

@@ -106,7 +106,8 @@ pub struct Block<R> {
     /// (P): the step (and what [`variances`](Self::variances) leaves), and 1 where a parameter may move, else 0.
     pub delta: Vec<Lanes<R>>,
     pub free: Vec<Lanes<R>>,
-    /// (P (P − 1) / 2): correlations, beside what [`variances`](Self::variances) leaves; empty unless they are asked for.
+    /// (P (P − 1) / 2): correlations, beside what [`variances`](Self::variances) leaves; empty unless they are asked
+    /// for.
     pub correlations: Vec<Lanes<R>>,
     /// (P): how far the way to the step has come inside the box, and scratch: least pivots, shares of a way, what held
     /// parameters would gain.

@@ -69,8 +69,8 @@ impl Packing {
     }
 
     /// Returns how many numbers come back of a fit: parameters, variances, cost, its end, and correlations by
-    /// [`pair_index`] where they are asked for. Those of one kind lie together in a block. Where f32 is not precise enough for the fit to end, the first variance is what its last
-    /// step promised.
+    /// [`pair_index`] where they are asked for. Those of one kind lie together in a block. Where f32 is not precise
+    /// enough for the fit to end, the first variance is what its last step promised.
     pub fn result(self) -> usize {
         2 * self.parameters + 2 + self.pairs()
     }
