@@ -275,7 +275,9 @@ impl<R: Real> Factors<R> {
                 }
                 self.lower[packed_index(i, q)] = w;
             }
-            (0..LANES).for_each(|l| self.row[q].0[l] = variances[q].0[l].root());
+        }
+        for (root, variance) in self.row.iter_mut().zip(variances) {
+            (0..LANES).for_each(|l| root.0[l] = variance.0[l].root());
         }
         for p in 1..count {
             for q in 0..p {

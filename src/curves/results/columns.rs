@@ -179,31 +179,25 @@ impl CurveColumns {
         self.covariance.iter_mut().for_each(|all| all.resize(free.len() * count * count, f64::NAN));
         let known = free.covariance.take().unwrap_or_default();
         let mut matrices = self.covariance.iter_mut().flat_map(|all| all.chunks_mut(TIED * count * count));
-        let rows = self.parameters.chunks_mut(TIED * count).zip(self.errors.chunks_mut(TIED * count));
-        let parts: Vec<_> = rows.enumerate().map(|(part, rows)| (part * TIED, rows, matrices.next())).collect();
-        let fill =
-            |(first, (parameters, errors), mut matrices): (usize, (&mut [f64], &mut [f64]), Option<&mut [f64]>)| {
-                let mut spare = vec![f64::NAN; count * count];
-                let rows = parameters.chunks_exact_mut(count).zip(errors.chunks_exact_mut(count)).enumerate();
-                let unsound = rows.filter_map(|(k, (parameters, errors))| {
-                    let size = count * count;
-                    let covariance = matrices.as_deref_mut().map_or(&mut spare[..], |all| &mut all[k * size..][..size]);
-                    let (k, mut row) = (first + k, Expansion { parameters, errors, covariance });
-                    let own = k * kept..(k + 1) * kept;
-                    let (parameters, errors) = (&free.parameters[own.clone()], &free.errors[own]);
-                    row.fill(ties, Kept { parameters, errors, covariance: &known[k * kept * kept..][..kept * kept] });
-                    let Expansion { parameters, errors, covariance } = row;
-                    let is_unsound = free.status[k].is_success()
-                        && !(free.chi2[k].is_finite()
-                            && sound::is_sound(parameters, errors, covariance, free.flags[k]));
-                    if is_unsound {
-                        errors.fill(f64::NAN);
-                        covariance.fill(f64::NAN);
-                    }
-                    is_unsound.then_some(k)
-                });
-                unsound.collect::<Vec<usize>>()
-            };
+        let rows = self.parameters.chunks_mut(TIED * count).zip(self.errors.chunks_mut(TIED * count)).enumerate();
+        let parts: Vec<TiedRows> = rows
+            .map(|(part, (parameters, errors))| TiedRows {
+                first: part * TIED,
+                count,
+                parameters,
+                errors,
+                covariance: matrices.next(),
+            })
+            .collect();
+        let fill = |rows: TiedRows| {
+            rows.fill(|k, row| {
+                let own = k * kept..(k + 1) * kept;
+                let (parameters, errors) = (&free.parameters[own.clone()], &free.errors[own]);
+                row.fill(ties, Kept { parameters, errors, covariance: &known[k * kept * kept..][..kept * kept] });
+                let is_sound = sound::is_sound(row.parameters, row.errors, row.covariance, free.flags[k]);
+                !free.status[k].is_success() || free.chi2[k].is_finite() && is_sound
+            })
+        };
         let unsound: Vec<usize> = parts.into_par_iter().flat_map_iter(fill).collect();
         for k in unsound {
             free.status[k] = Status::NotFinite;
@@ -232,6 +226,41 @@ impl CurveColumns {
         self.evaluations.resize(curves, 0);
         self.messages.clear();
         self.flags.resize(curves, Flags::empty());
+    }
+}
+
+/// Some rows of columns to which tied parameters are added. P is the number of all parameters.
+struct TiedRows<'a> {
+    /// Index of the first curve.
+    first: usize,
+    /// P.
+    count: usize,
+    /// (rows, P)
+    parameters: &'a mut [f64],
+    /// (rows, P)
+    errors: &'a mut [f64],
+    /// (rows, P, P), if they are asked for.
+    covariance: Option<&'a mut [f64]>,
+}
+
+impl TiedRows<'_> {
+    /// Calls `fill` with the index and the row of each curve; where it returns `false`, errors and covariances become
+    /// NaN. Returns the indices of these curves.
+    fn fill(self, fill: impl Fn(usize, &mut Expansion) -> bool) -> Vec<usize> {
+        let TiedRows { first, count, parameters, errors, mut covariance } = self;
+        let (size, mut unsound) = (count * count, Vec::new());
+        let mut spare = vec![f64::NAN; size];
+        let rows = parameters.chunks_exact_mut(count).zip(errors.chunks_exact_mut(count)).enumerate();
+        for (k, (parameters, errors)) in rows {
+            let covariance = covariance.as_deref_mut().map_or(&mut spare[..], |all| &mut all[k * size..][..size]);
+            let mut row = Expansion { parameters, errors, covariance };
+            if !fill(first + k, &mut row) {
+                row.errors.fill(f64::NAN);
+                row.covariance.fill(f64::NAN);
+                unsound.push(first + k);
+            }
+        }
+        unsound
     }
 }
 
