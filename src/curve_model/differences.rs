@@ -42,6 +42,21 @@ impl Stencil {
     }
 }
 
+impl Stencil {
+    /// Computes the derivatives (n) from the values at the parameter itself and at both points beside it, each (n).
+    fn fill(&self, value: &[f64], at: [&[f64]; 2], row: &mut [f64]) {
+        let Stencil { offsets, weights, own } = *self;
+        for (j, slope) in row.iter_mut().enumerate() {
+            let (first, second) = (at[0][j], at[1][j]);
+            *slope = match (first.is_finite(), second.is_finite()) {
+                (true, true) => weights[0] * first + weights[1] * second + own * value[j],
+                (true, false) => (first - value[j]) / offsets[0],
+                _ => (second - value[j]) / offsets[1],
+            };
+        }
+    }
+}
+
 /// A model at one point, whose derivatives are taken by differences.
 pub(super) struct Differences<'a> {
     pub model: &'a dyn Model,
@@ -60,20 +75,59 @@ impl Differences<'_> {
         self.model.try_values(self.context, x, parameters, value)?;
         let mut at = [vec![0.0; points], vec![0.0; points]];
         for (p, row) in derivatives.chunks_exact_mut(points.max(1)).enumerate() {
-            let Some(Stencil { offsets, weights, own }) = self.values_beside(p, &mut at)? else {
-                row.fill(0.0);
-                continue;
-            };
-            for (j, slope) in row.iter_mut().enumerate() {
-                let (first, second) = (at[0][j], at[1][j]);
-                *slope = match (first.is_finite(), second.is_finite()) {
-                    (true, true) => weights[0] * first + weights[1] * second + own * value[j],
-                    (true, false) => (first - value[j]) / offsets[0],
-                    _ => (second - value[j]) / offsets[1],
-                };
+            match self.values_beside(p, &mut at)? {
+                Some(stencil) => stencil.fill(value, [&at[0], &at[1]], row),
+                None => row.fill(0.0),
             }
         }
         Ok(())
+    }
+
+    /// Does what [`linearise`](Self::linearise) does by one call of the model.
+    pub fn linearise_at_once(&self, rows: &mut [f64]) -> Result<(), Failure> {
+        let points = rows.len() / (1 + self.input.parameters.len());
+        let mut parameters = Vec::new();
+        let count = self.append_points(&mut parameters);
+        let mut values = vec![f64::NAN; count * points];
+        self.model.values_many(&vec![*self.context; count], self.input.x, &parameters, &mut values)?;
+        self.combine(&values, rows);
+        Ok(())
+    }
+
+    /// Appends the parameters (P) and the points beside them at which [`combine`](Self::combine) needs values; returns
+    /// how many rows these are.
+    pub fn append_points(&self, all: &mut Vec<f64>) -> usize {
+        let parameters = self.input.parameters;
+        all.extend_from_slice(parameters);
+        let mut rows = 1;
+        for p in 0..parameters.len() {
+            for x in self.beside(p).iter().flat_map(|(_, points)| points) {
+                let row = all.len();
+                all.extend_from_slice(parameters);
+                all[row + p] = *x;
+                rows += 1;
+            }
+        }
+        rows
+    }
+
+    /// Computes what [`linearise`](Self::linearise) does from `values` at the points that
+    /// [`append_points`](Self::append_points) has chosen, (rows, n).
+    pub fn combine(&self, values: &[f64], rows: &mut [f64]) {
+        let points = rows.len() / (1 + self.input.parameters.len());
+        let (value, derivatives) = rows.split_at_mut(points);
+        let (own, mut beside) = values.split_at(points);
+        value.copy_from_slice(own);
+        for (p, row) in derivatives.chunks_exact_mut(points.max(1)).enumerate() {
+            let Some((stencil, _)) = self.beside(p) else {
+                row.fill(0.0);
+                continue;
+            };
+            let (both, rest) = beside.split_at(2 * points);
+            let (first, second) = both.split_at(points);
+            stencil.fill(value, [first, second], row);
+            beside = rest;
+        }
     }
 
     /// Replaces derivatives in `rows` (1 + P, n) that are not finite by differences where the values are finite and the
@@ -110,18 +164,25 @@ impl Differences<'_> {
     /// Computes the values at the two points of parameter `p`'s stencil, each (n), and returns the stencil; `None` if
     /// its bounds leave no room for one.
     fn values_beside(&self, p: usize, at: &mut [Vec<f64>; 2]) -> Result<Option<Stencil>, Failure> {
-        let CustomInput { x, parameters, limits, .. } = *self.input;
+        let CustomInput { x, parameters, .. } = *self.input;
+        let Some((stencil, points)) = self.beside(p) else { return Ok(None) };
+        let mut moved = parameters.to_vec();
+        for (point, values) in points.into_iter().zip(at) {
+            moved[p] = point;
+            self.model.try_values(self.context, x, &moved, values)?;
+        }
+        Ok(Some(stencil))
+    }
+
+    /// Returns parameter `p`'s stencil and its values at the two points; `None` if its bounds leave no room for one.
+    fn beside(&self, p: usize) -> Option<(Stencil, [f64; 2])> {
+        let CustomInput { parameters, limits, .. } = *self.input;
         let (scale, lower, upper) = match limits {
             Some(limits) => (limits.scale[p], limits.lower[p], limits.upper[p]),
             None => (parameters[p].abs().max(1.0), f64::NEG_INFINITY, f64::INFINITY),
         };
-        let stencil = Stencil::new(parameters[p], scale, lower, upper);
-        let mut moved = parameters.to_vec();
-        for (offset, values) in stencil.iter().flat_map(|stencil| stencil.offsets).zip(at) {
-            moved[p] = (parameters[p] + offset).clamp(lower, upper);
-            self.model.try_values(self.context, x, &moved, values)?;
-        }
-        Ok(stencil)
+        let stencil = Stencil::new(parameters[p], scale, lower, upper)?;
+        Some((stencil, stencil.offsets.map(|offset| (parameters[p] + offset).clamp(lower, upper))))
     }
 }
 

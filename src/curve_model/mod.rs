@@ -5,6 +5,7 @@ mod check;
 mod closure;
 mod differences;
 mod failures;
+mod many;
 mod model;
 mod spline;
 #[cfg(feature = "gpu")]
@@ -16,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::error::{Error, Result};
 use crate::formula::Formula;
-use crate::recording::{CustomFunction, CustomInput, Member};
+use crate::recording::{CustomFunction, CustomInput, ManyFunction, Member};
 
 pub use check::DerivativeCheck;
 pub(crate) use check::{compare, compare_row, is_worse};
@@ -66,6 +67,8 @@ pub(crate) struct Code {
     pub wgsl: String,
     pub table: Arc<[f32]>,
     pub rust: CustomFunction,
+    /// For many curves at once, where the model is quicker so.
+    pub many: Option<ManyFunction>,
 }
 
 impl CurveModel {
@@ -185,6 +188,14 @@ impl CurveModel {
     /// Returns the model's Rust and WGSL for a [`Custom`](crate::recording::Custom) stage; failures of the Rust are
     /// added to `failures`.
     pub(crate) fn code(&self, derivatives: bool, failures: Arc<Failures>) -> Code {
+        let takes_many = |model: &Arc<dyn Model>| self.is_users_rust() && model.takes_many();
+        let many = self.rust.clone().filter(takes_many).map(|model| -> ManyFunction {
+            let (differences, is_formula, failures) = (self.differences, false, failures.clone());
+            Arc::new(move |inputs, output| {
+                let (model, failures) = (&*model, &*failures);
+                Evaluation { model, differences, is_formula, derivatives, failures }.fill_many(inputs, output);
+            })
+        });
         let rust: CustomFunction = match self.rust.clone() {
             Some(model) => {
                 let (differences, is_formula) = (self.differences, self.formula.is_some());
@@ -204,7 +215,7 @@ impl CurveModel {
             Some(wgsl) => (wgsl.value.clone(), wgsl.table.clone()),
             None => Default::default(),
         };
-        Code { name: self.name.to_string(), wgsl, table, rust }
+        Code { name: self.name.to_string(), wgsl, table, rust, many }
     }
 
     /// Returns whether the model's single value is itself minimised, instead of a sum of squared residuals.
@@ -284,12 +295,19 @@ impl Evaluation<'_> {
     fn rows(&self, input: &CustomInput, output: &mut [f64]) -> Result<(), Failure> {
         let CustomInput { x, parameters, member, .. } = *input;
         let context = Context { index: member.number };
+        if !self.derivatives && self.model.takes_many() {
+            return self.model.values_many(&[context], x, parameters, output);
+        }
         if !self.derivatives {
             return self.model.try_values(&context, x, parameters, output);
         }
         let differences = Differences { model: self.model, context: &context, input };
         if self.differences || !self.model.try_linearise(&context, x, parameters, output)? {
-            return differences.linearise(output);
+            return if self.model.takes_many() {
+                differences.linearise_at_once(output)
+            } else {
+                differences.linearise(output)
+            };
         }
         // a factor of a derivative may be beyond f64's range where the value is not
         if self.is_formula && !output.iter().all(|x| x.is_finite()) {

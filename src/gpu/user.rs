@@ -110,6 +110,7 @@ impl Placed {
             table: Arc::default(),
             wgsl: format!("{user}\n{rest}"),
             rust: Arc::new(|_, _| {}),
+            many: None,
         };
         let layout = Layout { parameters, capacity: 1 }.constants();
         let products = Products { full: Variant::Registers, halves: Variant::Registers };

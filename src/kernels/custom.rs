@@ -37,6 +37,9 @@ pub struct Custom {
     pub wgsl: String,
     /// The same in Rust, for all pixels.
     pub rust: CustomFunction,
+    /// The same for many members at once, where that is quicker. The CPU then makes the stage of a tile's members
+    /// together.
+    pub many: Option<ManyFunction>,
 }
 
 /// Input of a custom model's evaluation: one member's parameters and predictors.
@@ -90,6 +93,9 @@ impl<'a> Limits<'a> {
 
 /// A custom model's Rust twin: fills (rows, pixels).
 pub type CustomFunction = Arc<dyn Fn(&CustomInput, &mut [f64]) + Send + Sync>;
+
+/// A custom model's Rust twin for many members: fills (members, rows, pixels).
+pub type ManyFunction = Arc<dyn Fn(&[CustomInput<'_>], &mut [f64]) + Send + Sync>;
 
 /// Turns a function that fills the rows of one pixel, given x and the parameters, into a custom model's Rust function.
 pub fn pointwise(model: impl Fn(f64, &[f64], &mut [f64]) + Send + Sync + 'static) -> CustomFunction {
@@ -188,26 +194,48 @@ fn fill<R: Real>(
     predictor: &[R],
     scale: Option<&[R]>,
     output: &mut [R],
-    ModelScratch { x, limits, parameters, rows }: &mut ModelScratch,
+    scratch: &mut ModelScratch,
 ) {
-    widen(x, predictor);
-    widen(limits, scale.unwrap_or(&[]));
-    let member = Member::of(limits, u.len());
-    let limits = scale.map(|_| Limits::of(limits, u.len()));
-    let unit = |p: usize| limits.map_or(1.0, |limits| limits.scale[p]);
-    parameters.clear();
-    parameters.extend(u.iter().enumerate().map(|(p, u)| u * unit(p)));
+    scratch.read(u, Some(predictor), scale);
+    let mut rows = std::mem::take(&mut scratch.rows);
     rows.clear();
     rows.resize(stage.rows * stage.pixels, f64::NAN);
-    (stage.rust)(&CustomInput { x, parameters, limits, member }, rows);
-    for (r, (out, row)) in output.chunks_exact_mut(stage.pixels).zip(rows.chunks_exact(stage.pixels)).enumerate() {
+    let input = scratch.input(None);
+    (stage.rust)(&input, &mut rows);
+    put_rows(&input, &rows, stage.pixels, output);
+    scratch.rows = rows;
+}
+
+impl ModelScratch {
+    /// Reads a member's parameters, its predictors if it has its own, and its limits.
+    pub(crate) fn read<R: Real>(&mut self, u: &[f64], predictor: Option<&[R]>, scale: Option<&[R]>) {
+        widen(&mut self.x, predictor.unwrap_or(&[]));
+        widen(&mut self.limits, scale.unwrap_or(&[]));
+        let unit = |p: usize| self.limits.get(p).copied().unwrap_or(1.0);
+        self.parameters.clear();
+        self.parameters.extend(u.iter().enumerate().map(|(p, u)| u * unit(p)));
+    }
+
+    /// Returns what has been read as the model's input, with the predictors of all members if there are such.
+    pub(crate) fn input<'a>(&'a self, shared_x: Option<&'a [f64]>) -> CustomInput<'a> {
+        let ModelScratch { x, limits, parameters, .. } = self;
+        let member = Member::of(limits, parameters.len());
+        let limits = (!limits.is_empty()).then(|| Limits::of(limits, parameters.len()));
+        CustomInput { x: shared_x.unwrap_or(x), parameters, limits, member }
+    }
+}
+
+/// Writes a model's rows as those by u: (rows, pixels).
+pub(crate) fn put_rows<R: Real>(input: &CustomInput<'_>, rows: &[f64], pixels: usize, output: &mut [R]) {
+    let unit = |p: usize| input.limits.map_or(1.0, |limits| limits.scale[p]);
+    for (r, (out, row)) in output.chunks_exact_mut(pixels).zip(rows.chunks_exact(pixels)).enumerate() {
         let factor = if r > 0 { unit(r - 1) } else { 1.0 };
         out.iter_mut().zip(row).for_each(|(o, v)| *o = R::of(factor * *v));
     }
 }
 
 /// Replaces the contents of `to` by the values of `from`, as f64.
-fn widen<R: Real>(to: &mut Vec<f64>, from: &[R]) {
+pub(crate) fn widen<R: Real>(to: &mut Vec<f64>, from: &[R]) {
     to.clear();
     to.extend(from.iter().map(|x| x.to_f64()));
 }

@@ -57,6 +57,7 @@ impl Objective for Decay {
                     (*out)[3] = 1.0;
                 }"
                 .into(),
+                many: None,
                 rust: pointwise(|x, u, out| {
                     let e = (-u[1] * x).exp();
                     out.copy_from_slice(&[u[0] * e + u[2], e, -u[0] * x * e, 1.0]);

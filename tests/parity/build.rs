@@ -230,8 +230,19 @@ impl Builder {
             out[3] = x * x;
         };
         let (name, rust, table) = (format!("custom {bent}"), pointwise(rust), Arc::default());
-        let stage =
-            Custom { name, output, rows, pixels: PIXELS, predictors: 1, predictor, scale: None, table, wgsl, rust };
+        let stage = Custom {
+            name,
+            output,
+            rows,
+            pixels: PIXELS,
+            predictors: 1,
+            predictor,
+            scale: None,
+            table,
+            wgsl,
+            rust,
+            many: None,
+        };
         self.recording.stages.push(Stage::Custom(stage));
         output
     }

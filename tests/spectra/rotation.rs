@@ -35,6 +35,7 @@ fn broadened(device: &dyn Device, precision: Precision, row: &[f64], vsini: f64,
             scale: None,
             table: Arc::default(),
             wgsl: text.into(),
+            many: None,
             rust: pointwise(|x, _, out| out[0] = x),
         }),
         Stage::Broaden(Broaden {

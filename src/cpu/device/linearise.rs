@@ -1,11 +1,13 @@
 //! Executes a recording's stages for a tile of members.
 //!
-//! Products take the whole tile. The stages between products run member by member, so that a member's rows are still in
-//! the cache, and buffers that only one such run of stages touches have room for a single member.
+//! Products take the whole tile, and so do users' models that take many members at once (`many.rs`). The stages between
+//! products run member by member, so that a member's rows are still in the cache, and buffers that only one such run of
+//! stages touches have room for a single member.
 
 use std::ops::Range;
 
 use super::known::{Head, Heads, Known};
+use super::many::{self, of_many};
 use super::tile::{Inputs, Tile, together};
 use crate::buffers::{BufferId, Parameter, Scope, Sums};
 use crate::kernels::{Memory, Priors, Scratch, Stage};
@@ -33,6 +35,10 @@ pub fn linearise<R: Real>(
         if let [stage @ Stage::Product(_)] = run {
             let rows = Rows::Tile { members: if is_head(first) { unknown } else { members.len() } };
             tile.timed(first, |tile| stage.run(&mut TileMemory { inputs, tile, rows, member: None }));
+        } else if let [stage] = run
+            && let Some(model) = of_many(stage)
+        {
+            tile.timed(first, |tile| many::run(inputs, model, tile, members));
         } else {
             let mut blocks: Vec<Range<usize>> = Vec::with_capacity(inputs.recording.buffers.len());
             // those that are known have no rows in the tile

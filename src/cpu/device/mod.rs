@@ -6,6 +6,7 @@ mod block;
 mod known;
 mod linearise;
 mod made;
+mod many;
 mod shelves;
 mod simplices;
 mod tile;

@@ -7,6 +7,7 @@ use web_time::Instant;
 
 use super::block::{Block, scatter};
 use super::made::Made;
+use super::many::of_many;
 use super::shelves::Shelves;
 use crate::kernels::{Priors, Scratch};
 use crate::math::Real;
@@ -127,6 +128,9 @@ impl<R: Real> Inputs<R> {
 const TILE_BYTES: usize = 1 << 20;
 /// Most members in a tile.
 const TILE_MEMBERS: usize = 64;
+/// Bytes of rows and most members where a model takes many at once: what a call costs counts more than the cache.
+const MANY_BYTES: usize = 16 << 20;
+const MANY_MEMBERS: usize = 1024;
 
 /// Returns the number of elements of a tile of `members` members in which buffers share memory where they can.
 pub fn elements(recording: &Recording, members: usize) -> usize {
@@ -163,7 +167,11 @@ impl<R: Real> Tile<R> {
     /// Returns how many members a tile evaluates together, so that their rows stay in the processor's cache.
     pub fn members(recording: &Recording) -> usize {
         let bytes = elements(recording, 1) - elements(recording, 0);
-        (TILE_BYTES / (bytes * size_of::<R>()).max(1)).clamp(1, TILE_MEMBERS)
+        let (most_bytes, most) = match recording.stages.iter().any(|stage| of_many(stage).is_some()) {
+            true => (MANY_BYTES, MANY_MEMBERS),
+            false => (TILE_BYTES, TILE_MEMBERS),
+        };
+        (most_bytes / (bytes * size_of::<R>()).max(1)).clamp(1, most)
     }
 
     /// Returns where the block of the tile's member number `place` lies among the rows of a buffer.
@@ -205,7 +213,8 @@ impl<R: Real> Tile<R> {
     }
 }
 
-/// Returns whether two neighbouring stages may both run member by member, that is, neither is a matrix product.
+/// Returns whether two neighbouring stages may both run member by member, that is, neither takes the whole tile.
 pub fn together(a: &Stage, b: &Stage) -> bool {
-    !matches!(a, Stage::Product(_)) && !matches!(b, Stage::Product(_))
+    let takes_tile = |stage: &Stage| matches!(stage, Stage::Product(_)) || of_many(stage).is_some();
+    !takes_tile(a) && !takes_tile(b)
 }

@@ -115,7 +115,7 @@ impl Objective for CurveObjective {
             record.buffer("scale", Scope::Spectrum, Kind::Float, 3 * names.len() + if *is_tagged { 2 } else { 0 });
         let values = record.buffer("model", Scope::Member, Kind::Float, rows * points);
         let columns = (0..rows - 1).collect();
-        let Code { name, wgsl, table, rust } = model.code(!self.values_only, failures.clone());
+        let Code { name, wgsl, table, rust, many } = model.code(!self.values_only, failures.clone());
         let (estimator, pixels) = (*estimator, points);
         let sums = if estimator.is_least_squares() {
             Stage::Normal(Normal { model: values, pixels, columns, data, weight, continuum: None, loss: None })
@@ -135,6 +135,7 @@ impl Objective for CurveObjective {
                 table,
                 wgsl,
                 rust,
+                many,
             }),
             sums,
         ];
