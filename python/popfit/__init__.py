@@ -9,8 +9,9 @@ a neural network is the model spectrum. `fit` takes a model and spectra, and ret
 >>> table["velocity"][:3].round(1).shape
 (3,)
 
-`fit_files` does the same for files of any size. `popfit.rvspecfit` and `popfit.payne` are drop-in replacements: change
-the import, nothing else.
+`fit_files` does the same for files of any size. `curve_fit` and `CurveFitter` fit curves of any model, by the million.
+`popfit.rvspecfit`, `popfit.payne`, `popfit.scipy`, `popfit.lmfit`, `popfit.astropy`, `popfit.gpufit` and
+`popfit.xarray` are drop-in replacements: change the import, nothing else.
 """
 
 from __future__ import annotations

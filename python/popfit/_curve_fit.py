@@ -311,7 +311,7 @@ def _fit_one(
             return by_scipy(f"a function that is no formula ({reason})")
         except NotImplementedError:
             warn_caller(f"the function is no formula: {reason}. It is called for each evaluation, which is slow")
-            model = model_of_calls(request.f, names, given.x, request.jac if callable(request.jac) else None)
+            model = model_of_calls(request.f, names, given.x, start, request.jac if callable(request.jac) else None)
     fits = fitter.run(model, given, Options(covariance=True, exact=True), watch)
     if model.is_traced and not agrees_at_results(model, given.x, fits.parameters):
         return by_scipy("a function whose values are not those of its formula at the result")

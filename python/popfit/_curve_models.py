@@ -153,9 +153,18 @@ def model_of_calls(
     function: Callable[..., Any],
     names: Sequence[str],
     x: Xdata,
+    starts: Array,
     derivatives: Callable[..., Any] | None = None,
 ) -> ModelAtPoints:
-    """Return a model that calls a function of Python for each evaluation."""
+    """Return a model that calls a function of Python: once for many curves if it broadcasts, else for each evaluation.
+
+    Parameters
+    ----------
+    function, names, x, starts
+        As `model_of_function` takes them.
+    derivatives : callable, optional
+        Derivatives by the parameters, (points, P), of the function's first argument and parameters.
+    """
     if x.is_own:
         shape = x.values.shape[1:]
         rows = np.ascontiguousarray(x.values, dtype=np.float64).reshape(x.curves, -1, x.points)
@@ -185,6 +194,27 @@ def model_of_calls(
             )
         return np.ascontiguousarray(rows_of_points.T).ravel()
 
+    def many(_: Array, parameters: Array) -> Array:
+        returned = np.asarray(function(x.values, *parameters.T[:, :, np.newaxis]), dtype=np.float64)
+        return np.ascontiguousarray(np.broadcast_to(returned, (len(parameters), x.points))).ravel()
+
+    broadcasts = not x.is_own and x.curves > 1 and derivatives is None and _broadcasts(function, x, starts)
     predictors = [f"x{k}" for k in range(rows.shape[-2])]
-    model = _popfit.CurveModel.function(predictors, list(names), values, slopes if derivatives else None)
+    model = _popfit.CurveModel.function(
+        predictors, list(names), values, slopes if derivatives else None, many if broadcasts else None
+    )
     return ModelAtPoints(model, rows, function, False)
+
+
+def _broadcasts(function: Callable[..., Any], x: Xdata, starts: Array) -> bool:
+    """Return True if a function of parameters of the shape (n, 1) returns n rows, those of single calls."""
+    start = np.atleast_2d(starts)[0]
+    steps = np.random.default_rng(0).uniform(-JITTER, JITTER, (JITTERED_POINTS, start.size))
+    parameters = np.vstack([start, start + steps * np.where(start == 0.0, 1.0, start)])
+    try:
+        with np.errstate(all="ignore"):
+            rows = np.asarray(function(x.values, *parameters.T[:, :, np.newaxis]), dtype=np.float64)
+            singly = np.array([np.broadcast_to(function(x.values, *one), (x.points,)) for one in parameters])
+    except Exception:  # whatever the user's function does with arrays that it does not expect
+        return False
+    return rows.shape == singly.shape and np.allclose(rows, singly, rtol=START_TOLERANCE, atol=0.0, equal_nan=True)

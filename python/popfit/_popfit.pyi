@@ -106,7 +106,7 @@ class CurveModel:
     def builtins() -> list[str]: ...
     @staticmethod
     def function(
-        predictors: Sequence[str], parameters: Sequence[str], values: Any, derivatives: Any | None
+        predictors: Sequence[str], parameters: Sequence[str], values: Any, derivatives: Any | None, many: Any | None
     ) -> CurveModel: ...
     @property
     def text(self) -> str | None: ...
@@ -147,7 +147,9 @@ def fit_files(
 def fit_curves(
     model: CurveModel, curves: Mapping[str, Any], settings: Mapping[str, Any], exact: bool, watch: Mapping[str, Any]
 ) -> dict[str, Any]: ...
-def predict_curves(model: CurveModel, curves: Mapping[str, Any], threads: int) -> npt.NDArray[np.float64]: ...
+def predict_curves(
+    model: CurveModel, curves: Mapping[str, Any], covariance: npt.NDArray[np.float64] | None, threads: int
+) -> npt.NDArray[np.float64]: ...
 def curve_intervals(
     model: CurveModel,
     curves: Mapping[str, Any],

@@ -229,10 +229,10 @@ class CurveFitter:
                 return fits
             reason = "at some results its values are not those of its formula"
         if given.x.curves:
-            warn_caller(
-                f"the function is no formula: {reason}. It is called for each evaluation of each curve, which is slow"
-            )
-        return self.run(model_of_calls(self.model, self.parameters, given.x, jac), given, options, watch)
+            warn_caller(f"the function is no formula: {reason}. It is called as it is, which is slow")
+        return self.run(
+            model_of_calls(self.model, self.parameters, given.x, given.arrays["starts"], jac), given, options, watch
+        )
 
     def model_at(self, given: Prepared) -> tuple[ModelAtPoints, str | None]:
         """Return the model at the curves' points, and why a function is no formula, if it is none."""
@@ -248,7 +248,7 @@ class CurveFitter:
                     f"ties: the function is no formula, and only parameters of formulas are tied: {error}",
                     argument="ties",
                 ) from error
-            return model_of_calls(self.model, self.parameters, given.x), str(error)
+            return model_of_calls(self.model, self.parameters, given.x, given.arrays["starts"]), str(error)
 
     def run(self, model: ModelAtPoints, given: Prepared, options: Options, watch: dict[str, Any]) -> CurveFits:
         """Fit the curves, and return their results."""
@@ -430,16 +430,35 @@ class CurveFits:
         threads : int, optional
             Threads of this call.
         """
+        return self._predicted(x, None, threads)
+
+    def prediction_errors(self, x: Any = None, *, threads: int | None = None) -> npt.NDArray[np.float64]:
+        """Return the standard errors of the best-fit curves, (curves, points), as `predict` returns these.
+
+        They follow from the covariances, which the fit must have computed. lmfit's ``eval_uncertainty`` multiplies them
+        by the quantile of Student's distribution.
+
+        Raises
+        ------
+        InputError
+            If there are no covariances.
+        """
+        if self.covariance is None:
+            raise InputError("prediction_errors: give covariance=True to the fit", argument="covariance")
+        return self._predicted(x, np.ascontiguousarray(self.covariance).ravel(), threads)
+
+    def _predicted(self, x: Any, covariance: Array | None, threads: int | None) -> npt.NDArray[np.float64]:
+        """Return best-fit curves, or with covariances their standard errors, at the points of the data or at others."""
         model, given = self._remembered()
         if x is not None:
             points = _points_of(x)
             there = Xdata(x, False, len(self), points)
-            given = given._replace(x=there, arrays={"y": np.broadcast_to(0.0, (len(self), points)).copy()})
-            if isinstance(self._fitter.model, Formula):
-                model = model_of_formula(self._fitter.model, there)
-            else:
-                model = model_of_calls(self._fitter.model, self.names, there)
-        return _popfit.predict_curves(model.model, given.for_rust(model, self.parameters), thread_count(threads))
+            given = given._replace(
+                x=there, arrays={"y": np.zeros((len(self), points)), "starts": np.ascontiguousarray(self.parameters)}
+            )
+            model, _ = self._fitter.model_at(given)
+        curves = given.for_rust(model, self.parameters)
+        return _popfit.predict_curves(model.model, curves, covariance, thread_count(threads))
 
     def residuals(self) -> npt.NDArray[np.float64]:
         """Return (y − model)/sigma, (curves, points); NaN where a point is masked."""

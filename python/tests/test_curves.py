@@ -77,6 +77,22 @@ def test_best_fit_curves_and_residuals(fits: popfit.CurveFits) -> None:
     np.testing.assert_allclose(fits.predict(finer), gauss(finer, *fits.parameters.T[:, :, np.newaxis]), rtol=1e-12)
 
 
+def test_errors_of_best_fit_curves(fits: popfit.CurveFits) -> None:
+    x = np.linspace(-6.0, 6.0, 30)
+    formula = popfit.Formula("a*exp(-(x - m)^2/(2*s^2)) + c", parameters=list(fits.names))
+    assert fits.covariance is not None
+    for points in (None, x):
+        found = fits.prediction_errors(points)
+        at = X if points is None else points
+        for k in (0, 17):
+            jacobian = formula.jacobian(at, *fits.parameters[k])
+            wanted = np.sqrt(np.einsum("ip,pq,iq->i", jacobian, fits.covariance[k], jacobian))
+            np.testing.assert_allclose(found[k], wanted, rtol=1e-6)
+    without = popfit.CurveFitter(gauss).fit(X, curves(2)[0], START, covariance=False)
+    with pytest.raises(popfit.InputError, match="covariance=True"):
+        without.prediction_errors()
+
+
 def test_confidence_intervals(fits: popfit.CurveFits) -> None:
     limits = fits[:5].confidence_intervals(["m"], [1.0, 2.0])
     assert limits.shape == (5, 1, 2, 2)

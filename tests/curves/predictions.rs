@@ -26,6 +26,26 @@ fn predictions_on_common_and_own_grids() {
 }
 
 #[test]
+fn errors_of_predictions() {
+    let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu());
+    let x = own_points();
+    let curves = Curves::on_own_grids(&x, vec![0.0; 33], vec![1.0; 6]);
+    let parameters = [3.0, 0.5, 2.0, 0.1, 1.0, 2.0];
+    let covariance = [0.04, 0.01, 0.01, 0.09, 1.0, 0.0, 0.0, 0.0, 0.25, f64::NAN, f64::NAN, f64::INFINITY];
+    let errors = fitter.prediction_errors(&curves, &parameters, &covariance).unwrap();
+    for (k, error) in errors.iter().enumerate() {
+        let (curve, at) = (k / 11, x[k]);
+        let decay = (-parameters[2 * curve + 1] * at).exp();
+        let (by_a, by_k) = (decay, -parameters[2 * curve] * at * decay);
+        let c = &covariance[4 * curve..4 * curve + 4];
+        let wanted = (by_a * by_a * c[0] + 2.0 * by_a * by_k * c[1] + by_k * by_k * c[3]).sqrt();
+        assert!(if curve == 2 { error.is_nan() } else { (error - wanted).abs() <= 1e-14 }, "{error}, not {wanted}");
+    }
+    let error = fitter.prediction_errors(&curves, &parameters, &covariance[..9]).unwrap_err();
+    assert_eq!(error.argument(), Some("covariance"), "{error}");
+}
+
+#[test]
 fn predictions_that_cannot_be_made() {
     let curves = Curves::on_common_grid(vec![0.0, 1.0], vec![0.0; 6], vec![1.0]);
     let fitter = CurveFitter::new(Formula::parse("a*x").unwrap(), Device::cpu());

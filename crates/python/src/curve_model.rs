@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use numpy::{PyArray1, PyReadonlyArray1};
+use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use popfit::{Context, CurveModel, Failure, Formula, Model};
 use pyo3::prelude::*;
 
@@ -22,6 +22,7 @@ pub const STOPPED: &str = "the run was stopped";
 pub struct SharedCurveModel {
     pub model: CurveModel,
     formula: Option<Formula>,
+    takes_many: bool,
     /// Calls of a function of Python.
     pub calls: Calls,
 }
@@ -83,7 +84,7 @@ impl SharedCurveModel {
     }
 
     /// Makes a model of functions of Python: `values(x, parameters)` and perhaps `derivatives(x, parameters)` get x as
-    /// (predictors·n), and return n and P·n numbers.
+    /// (predictors·n), and return n and P·n numbers; `many(x, parameters)` gets parameters (m, P) and returns m·n.
     #[staticmethod]
     fn function(
         py: Python<'_>,
@@ -91,11 +92,12 @@ impl SharedCurveModel {
         parameters: Vec<String>,
         values: Py<PyAny>,
         derivatives: Option<Py<PyAny>>,
+        many: Option<Py<PyAny>>,
     ) -> PyResult<SharedCurveModel> {
-        let calls = Calls::default();
-        let function = PythonFunction { predictors, parameters, values, derivatives, calls: calls.clone() };
+        let (calls, takes_many) = (Calls::default(), many.is_some());
+        let function = PythonFunction { predictors, parameters, values, derivatives, many, calls: calls.clone() };
         let model = CurveModel::new(function).map_err(|error| exception(py, &error))?;
-        Ok(SharedCurveModel { model, formula: None, calls })
+        Ok(SharedCurveModel { model, formula: None, takes_many, calls })
     }
 
     /// Returns the formula's text, or None for a function.
@@ -155,13 +157,23 @@ impl SharedCurveModel {
 }
 
 impl SharedCurveModel {
+    /// Returns whether the model is a function of Python that is called once for many curves.
+    pub fn takes_many(&self) -> bool {
+        self.takes_many
+    }
+
     /// Returns whether fits of the model at so many points take milliseconds: no function of Python is called.
     pub fn is_quick(&self, points: usize) -> bool {
         self.formula.is_some() && points <= SHORT_POINTS
     }
 
     fn of_formula(formula: Formula) -> SharedCurveModel {
-        SharedCurveModel { model: formula.clone().into(), formula: Some(formula), calls: Calls::default() }
+        SharedCurveModel {
+            model: formula.clone().into(),
+            formula: Some(formula),
+            takes_many: false,
+            calls: Calls::default(),
+        }
     }
 }
 
@@ -171,28 +183,59 @@ struct PythonFunction {
     parameters: Vec<String>,
     values: Py<PyAny>,
     derivatives: Option<Py<PyAny>>,
+    many: Option<Py<PyAny>>,
     calls: Calls,
 }
 
 impl PythonFunction {
-    /// Calls a function of Python with copies of x and the parameters, and copies the numbers that it returns.
+    /// Calls a function of Python with copies of x and the parameters, and copies the numbers that it returns. The first
+    /// exception is kept.
     fn call(&self, function: &Py<PyAny>, x: &[f64], parameters: &[f64], into: &mut [f64]) -> Result<(), Failure> {
-        // a run that is to end does not wait for Python's lock
+        self.attached(|py| {
+            let arguments = (PyArray1::from_slice(py, x).into_any(), PyArray1::from_slice(py, parameters).into_any());
+            call_with(py, function, arguments, into).map_err(|error| self.calls.fail(py, error))
+        })
+    }
+
+    /// Calls a function of Python as [`call`](Self::call) does, with the parameters (curves, P) of many curves. No
+    /// exception is kept: the curves are evaluated again, one by one.
+    fn call_many(
+        &self,
+        function: &Py<PyAny>,
+        curves: usize,
+        x: &[f64],
+        parameters: &[f64],
+        into: &mut [f64],
+    ) -> Result<(), Failure> {
+        self.attached(|py| {
+            let rows = PyArray1::from_slice(py, parameters).reshape([curves, parameters.len() / curves.max(1)]);
+            rows.and_then(|rows| {
+                let arguments = (PyArray1::from_slice(py, x).into_any(), rows.into_any());
+                call_with(py, function, arguments, into)
+            })
+            .map_err(|error| error.to_string().into())
+        })
+    }
+
+    /// Does `work` with Python's lock, unless the run is to end: it does not wait for the lock then.
+    fn attached(&self, work: impl FnOnce(Python<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
         if self.calls.cancel.load(Ordering::Relaxed) {
             return Err(STOPPED.into());
         }
-        call_user(|| {
-            Python::attach(|py| {
-                let arguments = (PyArray1::from_slice(py, x), PyArray1::from_slice(py, parameters));
-                let returned = function.call1(py, arguments).and_then(|found| {
-                    let numbers: PyReadonlyArray1<'_, f64> = found.extract(py)?;
-                    into.copy_from_slice(numbers.as_slice()?);
-                    Ok(())
-                });
-                returned.map_err(|error| self.calls.fail(py, error))
-            })
-        })
+        call_user(|| Python::attach(work))
     }
+}
+
+/// Calls a function of Python, and copies the numbers that it returns.
+fn call_with<'py>(
+    py: Python<'py>,
+    function: &Py<PyAny>,
+    arguments: (Bound<'py, PyAny>, Bound<'py, PyAny>),
+    into: &mut [f64],
+) -> PyResult<()> {
+    let numbers: PyReadonlyArray1<'_, f64> = function.call1(py, arguments)?.extract(py)?;
+    into.copy_from_slice(numbers.as_slice()?);
+    Ok(())
 }
 
 impl Model for PythonFunction {
@@ -220,5 +263,22 @@ impl Model for PythonFunction {
         self.call(&self.values, x, parameters, values)?;
         self.call(derivatives, x, parameters, slopes)?;
         Ok(true)
+    }
+
+    fn takes_many(&self) -> bool {
+        self.many.is_some()
+    }
+
+    fn values_many(
+        &self,
+        contexts: &[Context],
+        x: &[f64],
+        parameters: &[f64],
+        values: &mut [f64],
+    ) -> Result<(), Failure> {
+        match &self.many {
+            Some(many) => self.call_many(many, contexts.len(), x, parameters, values),
+            None => Err("no function of many curves".into()),
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
+use numpy::PyReadonlyArray1;
 use popfit::{
     Control, CurveFit, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Flags, LevenbergMarquardt,
     NelderMead, Status, Values,
@@ -291,27 +292,37 @@ pub fn fit_curves<'py>(
     let lent = held.lend(py)?;
     watch.is_short = settings.device == "cpu" && model.is_quick(held.numbers(py, "y")?.map_or(0, |y| y.len()));
     let fit = if exact { Results::exactly } else { Results::by_columns };
-    let Outcome { result, stopped } = run(py, watch, |control| fit(&settings.fitter(&model.model)?, &lent, control))?;
+    // the steps of the end call a function curve by curve, and add digits that were not asked for
+    let polish = exact || !model.takes_many();
+    let Outcome { result, stopped } =
+        run(py, watch, |control| fit(&settings.fitter(&model.model)?.polish(polish), &lent, control))?;
     let answer = result.mark_stopped().give(py, model.model.parameters().len())?;
     answer.set_item("stopped", stopped)?;
     Ok(answer)
 }
 
-/// Computes the model's values of all curves, (curves, points), at the parameters in `starts`.
+/// Computes the model's values of all curves, (curves, points), at the parameters in `starts`; with a `covariance`
+/// (curves·P·P) their standard errors.
 #[pyfunction]
 pub fn predict_curves<'py>(
     py: Python<'py>,
     model: &SharedCurveModel,
     curves: GivenCurves<'py>,
+    covariance: Option<PyReadonlyArray1<'py, f64>>,
     threads: usize,
 ) -> PyResult<Bound<'py, PyAny>> {
     let watch = share_cancel(Watch::of_threads(threads), &model.calls);
     let held = HeldCurves::hold(&curves)?;
     let lent = held.lend(py)?;
+    let covariance = covariance.as_ref().map(|matrices| matrices.as_slice()).transpose()?;
     let parameters = held.numbers(py, "starts")?.unwrap_or_default();
     let fitter = CurveFitter::new(model.model.clone(), Device::cpu());
-    let values =
-        run_or_raise(py, watch, |control| control.scope(|| fitter.predict(&lent, &parameters.to_double()))?)?;
+    let values = run_or_raise(py, watch, |control| {
+        control.scope(|| match covariance {
+            Some(covariance) => fitter.prediction_errors(&lent, &parameters.to_double(), covariance),
+            None => fitter.predict(&lent, &parameters.to_double()),
+        })?
+    })?;
     let count = values.len() / curves.points.max(1);
     give_shaped(py, values, &[count, curves.points])
 }

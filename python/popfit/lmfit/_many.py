@@ -115,7 +115,7 @@ def fit_many(
     )
     fitter = _Fitter(function, parameters=starts.names, fixed=starts.fixed, absolute_sigma=True)
     watch = {"progress": False, "timeout": None, "threads": None}
-    fits = fitter.fit_prepared(given, Options(covariance=True, exact=True), watch)
+    fits = fitter.fit_prepared(given, Options(covariance=True, exact=False), watch)
     return LmfitMany(model, starts, curves, weights, mask, keywords, check_switch("scale_covar", scale_covar), fits)
 
 
@@ -131,7 +131,7 @@ class _Fitter(CurveFitter):
                 raise NotTraceableError("there is no curve")
             return function.traced_at(given.x, given.arrays["starts"]), None
         except NotTraceableError as error:
-            return model_of_calls(function, self.parameters, given.x), str(error)
+            return model_of_calls(function, self.parameters, given.x, given.arrays["starts"]), str(error)
 
 
 class _Starts:

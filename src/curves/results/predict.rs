@@ -1,4 +1,4 @@
-//! The model's values at fitted parameters.
+//! The model's values at fitted parameters, and their standard errors.
 
 use rayon::prelude::*;
 
@@ -24,6 +24,46 @@ impl CurveFitter {
     /// Returns [`Error::ShapeMismatch`] if the lengths of the arrays do not fit together, and [`Error::Model`] if the
     /// model runs on GPUs alone, returns an error or panics.
     pub fn predict(&self, curves: &Curves, parameters: &[f64]) -> Result<Vec<f64>> {
+        self.at_parameters(curves, parameters, |_, x, at, row| {
+            row.copy_from_slice(&self.model.values(x, at)?);
+            Ok(())
+        })
+    }
+
+    /// Returns the standard errors of the values that [`predict`](Self::predict) returns, (curves, points): √(J C Jᵀ)
+    /// with the model's derivatives J by the parameters and their `covariance` C, (curves, P, P), as
+    /// [`CurveColumns::covariance`](crate::CurveColumns::covariance) has it. They are NaN where C is not finite.
+    ///
+    /// # Errors
+    /// The errors of [`predict`](Self::predict).
+    pub fn prediction_errors(&self, curves: &Curves, parameters: &[f64], covariance: &[f64]) -> Result<Vec<f64>> {
+        let count = self.model.parameters().len();
+        if covariance.len() != parameters.len() * count {
+            let wanted = format!("{} × {count} × {count}", parameters.len() / count);
+            let message = format!("{} numbers, not curves × parameters² = {wanted}", covariance.len());
+            return Err(Error::mismatch("covariance", message).naming("covariance"));
+        }
+        self.at_parameters(curves, parameters, |k, x, at, row| {
+            let rows = self.model.linearise(x, at)?;
+            let matrix = &covariance[k * count * count..(k + 1) * count * count];
+            let points = row.len();
+            for (j, error) in row.iter_mut().enumerate() {
+                let slope = |p: usize| rows[(1 + p) * points + j];
+                let product = |p: usize| (0..count).map(|q| matrix[p * count + q] * slope(q)).sum::<f64>();
+                *error = (0..count).map(|p| slope(p) * product(p)).sum::<f64>().sqrt();
+            }
+            Ok(())
+        })
+    }
+
+    /// Fills a row of numbers for each curve, (curves, points), by its index, x and parameters. Rows of parameters that
+    /// are not finite stay NaN.
+    fn at_parameters(
+        &self,
+        curves: &Curves,
+        parameters: &[f64],
+        fill: impl Fn(usize, &[f64], &[f64], &mut [f64]) -> Result<()> + Sync,
+    ) -> Result<Vec<f64>> {
         let (predictors, names) = (self.model.predictors(), self.model.parameters());
         let (count, points) = curves.shape(predictors, names)?;
         if parameters.len() != count * names.len() {
@@ -35,15 +75,13 @@ impl CurveFitter {
             return Ok(values);
         }
         let common = (curves.grid == Grid::Shared).then(|| curves.x.to_double());
-        let own_length = predictors.len() * points;
+        let length = predictors.len() * points;
         let rows = values.par_chunks_mut(points).zip(parameters.par_chunks(names.len())).enumerate();
         rows.filter(|(_, (_, at))| at.iter().all(|value| value.is_finite())).try_for_each(|(k, (row, at))| {
-            let predicted = match &common {
-                Some(x) => self.model.values(x, at)?,
-                None => self.model.values(&curves.x.to_vec(k * own_length..(k + 1) * own_length), at)?,
-            };
-            row.copy_from_slice(&predicted);
-            Ok(())
+            match &common {
+                Some(x) => fill(k, x, at, row),
+                None => fill(k, &curves.x.to_vec(k * length..(k + 1) * length), at, row),
+            }
         })?;
         Ok(values)
     }
