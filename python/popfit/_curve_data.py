@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -32,11 +33,14 @@ class Prepared(NamedTuple):
             arrays["starts"] = np.ascontiguousarray(starts)
         return {"arrays": arrays, "x_per_curve": self.x.is_own, "points": self.x.points}
 
+    def masked(self) -> npt.NDArray[np.bool_]:
+        """Return which points do not count, of all curves or of each: masked ones, and those of infinite sigma."""
+        masked = self.arrays.get("mask", np.zeros(1, dtype=bool))
+        return np.asarray(masked | np.isinf(self.arrays["sigma"])) if "sigma" in self.arrays else masked
+
     def used_points(self) -> npt.NDArray[np.int64]:
         """Return the number of points of each curve that are not masked."""
-        masked = self.arrays.get("mask", np.zeros(1, dtype=bool))
-        if "sigma" in self.arrays:
-            masked = masked | np.isinf(self.arrays["sigma"])
+        masked = self.masked()
         if masked.ndim == 2:
             return np.asarray(np.count_nonzero(~masked, axis=1))
         used = self.x.points - (np.count_nonzero(masked) if masked.size > 1 else self.x.points * int(masked[0]))
@@ -66,6 +70,12 @@ def prepared(
         raise InputError(f"y has the shape {numbers.shape}; give (points) or (curves, points)", argument="y")
     is_single = numbers.ndim == 1
     count, points = (1, numbers.size) if is_single else numbers.shape
+    if points == 0:
+        raise InputError("y has no points", argument="y")
+    if is_single and x_per_curve:
+        raise InputError(
+            "x_per_curve: y is one curve; give y as (curves, points), or leave x_per_curve out", argument="x_per_curve"
+        )
     arrays = {"y": numbers.reshape(count, points)}
     arrays["starts"] = _starts(names, p0, count)
     shapes = ((points,), (count, points))
@@ -84,39 +94,52 @@ def prepared(
         masks.append(_shaped("mask", given, shapes))
     if own_mask is not None and own_mask.any():
         masks.append(own_mask.reshape(count, points))
+    there, x_mask = _xdata(x, check_switch("x_per_curve", x_per_curve), count, points)
+    masks += [] if x_mask is None else [x_mask]
     if masks:
-        joined = masks[0] if len(masks) == 1 else masks[0] | masks[1]
+        joined = functools.reduce(np.logical_or, masks)
         arrays["mask"] = np.ascontiguousarray(joined)
     if bounds is not None:
         arrays["lower"], arrays["upper"] = _bounds(bounds, len(names), count)
-    return Prepared(_xdata(x, check_switch("x_per_curve", x_per_curve), count, points), arrays, is_single)
+    return Prepared(there, arrays, is_single)
 
 
-def _xdata(x: Any, is_own: bool, count: int, points: int) -> Xdata:
-    """Return the points of curves, of which numbers are checked."""
-    if isinstance(x, list | tuple | np.ndarray):
-        values = np.asarray(_floats("x", split_mask(x)[0] if isinstance(x, np.ndarray) else x), dtype=np.float64)
+def plain_x(x: Any) -> tuple[Any, Array | None]:
+    """Return a copy of an x of numbers, and the mask of a masked array; what is no array stays as it is."""
+    if not isinstance(x, list | tuple | np.ndarray):
+        return x, None
+    numbers, mask = split_mask(x) if isinstance(x, np.ndarray) else (x, None)
+    return np.array(_floats("x", numbers), dtype=np.float64), mask
+
+
+def _xdata(x: Any, is_own: bool, count: int, points: int) -> tuple[Xdata, Array | None]:
+    """Return the points of curves, and which of them are masked."""
+    values, mask = plain_x(x)
+    if isinstance(values, np.ndarray):
         if is_own and (values.ndim not in (2, 3) or values.shape[0] != count or values.shape[-1] != points):
             raise InputError(
                 f"x has the shape {values.shape}; with x_per_curve give ({count}, {points}) or "
                 f"({count}, predictors, {points})",
                 argument="x",
             )
-        if not is_own and points and values.size % points:
-            raise InputError(
-                f"x has the shape {values.shape}, for {points} points of y; give ({points},) or (predictors, {points})",
-                argument="x",
-            )
-        return Xdata(values, is_own, count, points)
+        if mask is not None and mask.any():
+            if mask.shape[-1] != points:
+                raise InputError(f"x: masked values, of the shape {mask.shape}; mask y instead", argument="x")
+            of_points = mask.reshape((count, -1, points) if is_own else (-1, points))
+            return Xdata(values, is_own, count, points), np.asarray(of_points.any(axis=-2))
+        return Xdata(values, is_own, count, points), None
     if is_own:
         raise InputError(f"x: {type(x).__name__}; with x_per_curve give an array", argument="x")
-    return Xdata(x, is_own, count, points)
+    return Xdata(values, is_own, count, points), None
 
 
 def _floats(argument: str, values: Any) -> Array:
     """Return an array of float32 or float64 in C order."""
-    if unit_of(values) is not None:
-        raise InputError(f"{argument} has the unit {unit_of(values)}; give plain numbers", argument=argument)
+    unit = unit_of(values)
+    if unit is not None:
+        if str(unit):
+            raise InputError(f"{argument} has the unit {unit}; give plain numbers", argument=argument)
+        values = np.asarray(values)
     array = lendable(argument, values)
     if isinstance(array, tuple):
         raise InputError(f"{argument}: texts; give real numbers", argument=argument)
@@ -145,6 +168,9 @@ def _starts(names: Sequence[str], p0: Any, count: int) -> Array:
             raise InputError(f"p0: no start of {', '.join(missing)}", argument="p0")
         columns = np.broadcast_arrays(*(_floats("p0", p0[name]) for name in names))
         p0 = np.stack(columns, axis=-1)
+    p0, mask = split_mask(p0)
+    if mask is not None and mask.any():
+        raise InputError("p0: values are masked; give a start of each parameter", argument="p0")
     starts = np.asarray(np.atleast_1d(_floats("p0", p0)), dtype=np.float64)
     return _shaped("p0", starts, ((len(names),), (count, len(names))))
 
@@ -158,14 +184,7 @@ def _bounds(bounds: tuple[Any, Any], parameters: int, count: int) -> tuple[Array
     limits = []
     for side in (lower, upper):
         array = np.asarray(_floats("bounds", side), dtype=np.float64)
-        if (array.ndim < 2 and array.shape not in ((), (parameters,))) or (
-            array.ndim == 2
-            and array.shape
-            != (
-                count,
-                parameters,
-            )
-        ):
+        if array.shape not in ((), (parameters,), (count, parameters)):
             raise InputError(
                 f"bounds have the shape {array.shape}; give ({parameters},) or ({count}, {parameters})",
                 argument="bounds",

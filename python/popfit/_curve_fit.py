@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from popfit import _popfit
-from popfit._arrays import split_mask, warn_caller
-from popfit._checks import check_choice
+from popfit._arrays import split_mask, unit_of, warn_caller
+from popfit._checks import check_choice, check_integer
 from popfit._curve_data import prepared
-from popfit._curve_models import ModelAtPoints, agrees_at_results, model_of_calls
+from popfit._curve_models import ModelAtPoints, agrees_at_results
 from popfit._errors import InputError, PopfitWarning
 from popfit._progress import Progress
 from popfit._rival import delegated
@@ -31,6 +32,8 @@ STEERING = ("col_deriv", "diag", "diff_step", "epsfcn", "factor", "tr_options", 
 DELEGATED = ("callback", "jac_sparsity", "workers")
 #: scipy's robust losses by popfit's names.
 LOSSES = {"linear": "least_squares", "soft_l1": "soft_l1", "huber": "huber", "cauchy": "cauchy", "arctan": "arctan"}
+#: Largest number of calls that ``maxfev`` may allow.
+MAX_CALLS = 2**29
 #: Linearisations for each call of a function that ``maxfev`` allows: popfit counts those of every precision.
 ROUNDS_PER_CALL = 4
 #: Codes of scipy's leastsq for those of popfit, which are those of its least_squares.
@@ -167,7 +170,9 @@ class _Request:
             return self.f.parameters
         if self.p0 is None:
             return parameter_names(self.f)
-        count = np.atleast_1d(self.p0).shape[-1]
+        given: tuple[Any, Any] = split_mask(self.p0)[0], split_mask(self.ydata)[0]
+        p0 = np.atleast_1d(given[0])
+        count = p0.shape[-1] if np.ndim(given[1]) == 2 else p0.size
         try:
             names = parameter_names(self.f)
         except (TypeError, ValueError):
@@ -181,8 +186,14 @@ class _Request:
         given = [number for number in rounds if number]
         settings: dict[str, Any] = {"max_rounds": ROUNDS_PER_CALL * given[0] if given else None}
         settings |= {name: rest.pop(name, None) for name in ("ftol", "xtol", "gtol")}
+        for name in ("max_nfev", "maxfev"):
+            if self.kwargs.get(name) is not None:
+                check_integer(name, self.kwargs[name], 1, MAX_CALLS)
+        scale = rest.pop("f_scale", 1.0)
         if "loss" in rest:
-            loss, scale = rest.pop("loss"), rest.pop("f_scale", 1.0)
+            loss = rest.pop("loss")
+            if self.estimator != "least_squares":
+                raise InputError("loss: there is an estimator; give one of them", argument="loss")
             estimator = LOSSES[check_choice("loss", loss, tuple(LOSSES))]
             settings["estimator"] = estimator if estimator == "least_squares" else (estimator, scale)
             settings["sandwich_errors"] = False
@@ -197,7 +208,19 @@ class _Request:
 
     def fitter(self, names: tuple[str, ...], device: str | Device) -> CurveFitter:
         """Return the fitter of these settings."""
-        return CurveFitter(self.f, parameters=names, absolute_sigma=self.absolute_sigma, device=device, **self.solver())
+        absolute_sigma = bool(self.absolute_sigma)
+        return CurveFitter(self.f, parameters=names, absolute_sigma=absolute_sigma, device=device, **self.solver())
+
+    def check(self) -> None:
+        """Raise exceptions for arguments that are wrong for one curve and for many."""
+        if "args" in self.kwargs:
+            raise ValueError("'args' is not a supported keyword argument.")
+        if not (self.jac is None or callable(self.jac) or self.jac in ("2-point", "3-point", "cs")):
+            raise InputError(f"jac: {self.jac!r}; give a function, '2-point', '3-point' or 'cs'", argument="jac")
+
+    def needs_popfit(self) -> str | None:
+        """Return the argument that scipy does not have, if there is one."""
+        return None if self.estimator == "least_squares" else f"estimator={self.estimator!r}"
 
     def limits(self, count: int) -> tuple[Array, Array]:
         """Return lower and upper bounds, each a number, (P) or (curves, P) as the user gives them, as arrays."""
@@ -241,7 +264,7 @@ def _fit_one(
     """Fit one curve, with scipy's checks in scipy's order."""
     # 1. Parameters, bounds and method.
     names = request.names()
-    p0 = None if request.p0 is None else np.atleast_1d(np.asarray(request.p0, dtype=np.float64)).ravel()
+    p0 = None if request.p0 is None else np.atleast_1d(_plain("p0", request.p0)).ravel()
     lower, upper = request.limits(len(names))
     method = _checked_method(request.method, bool(np.any(lower > -np.inf) or np.any(upper < np.inf)))
     start = feasible_starts(lower, upper) if p0 is None else p0
@@ -255,17 +278,26 @@ def _fit_one(
     if check_finite is None:
         check_finite = request.nan_policy is None
     as_floats = np.asarray_chkfinite if check_finite else np.asarray
-    y, mask = split_mask(request.ydata)
-    y = as_floats(y, float)
+    given_y, mask = split_mask(request.ydata)
+    mask = None if mask is None or not mask.any() else mask.ravel()
+    if unit_of(given_y) is not None:
+        given_y = _plain("ydata", given_y)
+    y = np.asarray(given_y, float)
+    if y.ndim > 2:
+        raise InputError(f"ydata has the shape {y.shape}; give (points) or (curves, points)", argument="ydata")
+    y = as_floats(y if mask is None else np.where(mask, 0.0, y.ravel()), float)
     x = request.xdata
     if isinstance(x, list | tuple | np.ndarray):
+        x, x_mask = split_mask(x) if isinstance(x, np.ndarray) else (x, None)
+        if x_mask is not None and x_mask.any():
+            raise InputError("xdata: values are masked; mask ydata instead", argument="xdata")
         x = as_floats(x, float)
     if y.size == 0:
         raise ValueError("`ydata` must not be empty!")
-    if "args" in request.kwargs:
-        raise ValueError("'args' is not a supported keyword argument.")
-    sigma = None if request.sigma is None else np.asarray(request.sigma, dtype=np.float64)
-    mask = None if mask is None or not mask.any() else mask.ravel()
+    request.check()
+    sigma = None if request.sigma is None else _plain("sigma", request.sigma)
+    if sigma is not None and sigma.ndim < 2 and not (sigma > 0.0).all():
+        raise InputError("sigma: give numbers above 0", argument="sigma")
     if not check_finite and request.nan_policy is not None:
         missing = _missing(x, y, request.nan_policy)
         if missing is not None:
@@ -284,20 +316,46 @@ def _fit_one(
                 rivals.append("sigma with correlations")
         elif sigma.shape != (y.size,):
             raise ValueError("`sigma` has incorrect shape.")
+    if method != "lm" and y.size != 1 and len(names) > y.size:
+        rivals.append("fewer points than parameters")
     if method == "lm" and y.size != 1 and len(names) > y.size:
         raise TypeError(
             f"The number of func parameters={len(names)} must not exceed the number of data points={y.size}"
         )
 
-    def by_scipy(argument: str) -> Any:
-        fit = delegated("scipy.optimize", "curve_fit", argument)
-        kwargs = dict(request.kwargs)
-        return fit(
-            request.f, x, y, start if method == "lm" or p0 is not None else None, sigma, request.absolute_sigma,
-            False, (lower, upper), method, request.jac, full_output=full_output, **kwargs,
-        )  # fmt: skip
+    def by_scipy(reason: str) -> Any:
+        """Return scipy's answer, in which masked points are left out."""
+        rest = {"x": x, "y": y, "sigma": sigma}
+        if mask is not None:
+            if not (isinstance(x, np.ndarray) and x.shape[-1] == y.size):
+                raise InputError(f"ydata: masked points, and {reason}; leave them out of xdata, too", argument="ydata")
+            rest |= {"x": x[..., ~mask], "y": y[~mask]}
+            if sigma is not None and sigma.size > 1:
+                rest["sigma"] = sigma[~mask] if sigma.ndim == 1 else sigma[np.ix_(~mask, ~mask)]
+        fit = delegated("scipy.optimize", "curve_fit", reason)
+        try:
+            return fit(
+                request.f,
+                rest["x"],
+                rest["y"],
+                start,
+                rest["sigma"],
+                request.absolute_sigma,
+                False,
+                (lower, upper),
+                method,
+                request.jac,
+                full_output=full_output,
+                **request.kwargs,
+            )
+        except RuntimeError as error:
+            if errors == "raise":
+                raise
+            return _no_fit(len(names), str(error), full_output)
 
     if rivals:
+        if request.needs_popfit():
+            raise InputError(f"{request.needs_popfit()}: popfit does not do it with {rivals[0]}", argument="estimator")
         return by_scipy(rivals[0])
     if y.size == 1:  # scipy broadcasts it
         y = np.full(np.size(request.f(x, *start)), y.ravel()[0])
@@ -306,21 +364,23 @@ def _fit_one(
     y = y.ravel()
     given = prepared(names, x, y, start, sigma, mask, None if method == "lm" else (lower, upper), False)
     model, reason = fitter.model_at(given)
-    if reason is not None:
-        try:
-            return by_scipy(f"a function that is no formula ({reason})")
-        except NotImplementedError:
-            warn_caller(f"the function is no formula: {reason}. It is called for each evaluation, which is slow")
-            model = model_of_calls(request.f, names, given.x, start, request.jac if callable(request.jac) else None)
-    fits = fitter.run(model, given, Options(covariance=True, exact=True), watch)
-    if model.is_traced and not agrees_at_results(model, given.x, fits.parameters):
-        return by_scipy("a function whose values are not those of its formula at the result")
+    options = Options(covariance=True, exact=True)
+    fits = None if reason is not None else fitter.run(model, given, options, watch)
+    if fits is not None and model.is_traced and not agrees_at_results(model, given.x, fits.parameters):
+        reason, fits = "at the result its values are not those of its formula", None
+    if fits is None:
+        is_scipys = request.needs_popfit() is None and watch["timeout"] is None
+        if is_scipys and importlib.util.find_spec("scipy") is not None:
+            return by_scipy(f"the function is no formula: {reason}")
+        warn_caller(f"the function is no formula: {reason}. Fits call the function itself, which is slow")
+        fits = fitter.run_calls(given, options, watch, request.jac if callable(request.jac) else None)
     # 5. The answer, in scipy's words.
-    if not fits.converged[0] and errors == "raise":
-        failure = model.model.take_failure()
-        if failure is not None:
-            raise failure
-        raise RuntimeError(f"Optimal parameters not found: {_failure(fits, 0, request, method)}")
+    if not fits.converged[0]:
+        cause = f"Optimal parameters not found: {_failure(fits, 0, request, method)}"
+        if errors == "raise":
+            raise fits.failure or RuntimeError(cause)
+        return _no_fit(len(names), cause, full_output)
+    model, _ = fits._remembered()
     popt = fits.parameters[0]
     pcov, is_known = _covariances(fits, model, request)
     if not is_known.all() and fits.converged[0]:
@@ -339,8 +399,7 @@ def _fit_many(
     watch: dict[str, Any],
 ) -> Any:
     """Fit many curves."""
-    if "args" in request.kwargs:
-        raise ValueError("'args' is not a supported keyword argument.")
+    request.check()
     names = request.names()
     lower, upper = request.limits(len(names))
     is_bounded = bool(np.any(lower > -np.inf) or np.any(upper < np.inf))
@@ -349,14 +408,14 @@ def _fit_many(
     for name in DELEGATED:
         if request.kwargs.get(name) is not None:
             raise InputError(f"{name}: popfit has no answer to it; fit curves one by one for it", argument=name)
-    y, mask = split_mask(request.ydata)
-    y = np.asarray(y)
-    if request.nan_policy not in (None, "raise", "omit"):
-        raise ValueError("nan_policy must be one of {None, 'raise', 'omit'}")
-    if request.nan_policy is not None and y.dtype.kind == "f" and np.isnan(y).any():
-        if request.nan_policy == "raise":
-            raise ValueError("The input contains nan values")
-        mask = np.isnan(y) if mask is None else np.isnan(y) | mask
+    given_y, mask = split_mask(request.ydata)
+    y = given_y if unit_of(given_y) is not None else np.asarray(given_y)
+    if request.nan_policy is not None:
+        is_plain = isinstance(request.xdata, list | tuple | np.ndarray) and not layout["x_per_curve"]
+        x = np.asarray(request.xdata, float) if is_plain else None
+        missing = _missing(x, np.asarray(y, float), request.nan_policy)
+        if missing is not None:
+            mask = missing if mask is None else missing | mask
     given = prepared(
         names,
         request.xdata,
@@ -374,7 +433,7 @@ def _fit_many(
     failed = np.flatnonzero(~fits.converged)
     if failed.size and errors == "raise":
         cause = _failure(fits, failed[0], request, method)
-        raise RuntimeError(f"Optimal parameters not found: curve {failed[0]}: {cause}")
+        raise RuntimeError(f"Optimal parameters not found: curve {failed[0]}: {cause}") from fits.failure
     pcov, is_known = _covariances(fits, model, request)
     if failed.size:
         fits.parameters[failed] = np.nan
@@ -405,7 +464,7 @@ def _missing(x: Any, y: Array, policy: str) -> Array | None:
     if policy not in ("raise", "omit"):
         raise ValueError("nan_policy must be one of {None, 'raise', 'omit'}")
     missing = np.isnan(y)
-    if isinstance(x, np.ndarray):
+    if isinstance(x, np.ndarray) and x.shape[-1:] == y.shape[-1:]:
         missing = missing | np.isnan(x).any(axis=tuple(range(x.ndim - 1)))
     if not missing.any():
         return None
@@ -422,7 +481,9 @@ def _covariances(fits: CurveFits, model: ModelAtPoints, request: _Request) -> tu
     """
     assert fits.covariance is not None
     covariances = fits.covariance
-    for row in np.flatnonzero(fits.converged & (fits.flags & _popfit.AT_BOUND != 0)).tolist():
+    estimator = fits._fitter._settings["estimator"][0]
+    at_bound = fits.flags & _popfit.AT_BOUND != 0 if estimator == "least_squares" else np.zeros(len(fits), dtype=bool)
+    for row in np.flatnonzero(fits.converged & at_bound).tolist():
         covariances[row] = _free_covariance(fits[[row]], request.absolute_sigma)
     is_known = ~np.asarray(np.isinf(fits.errors).any(axis=1) | np.isnan(covariances).any(axis=(1, 2)))
     if not request.absolute_sigma:
@@ -444,6 +505,7 @@ def _free_covariance(one: CurveFits, absolute_sigma: bool) -> Array:
 def _full_output(fits: CurveFits, model: ModelAtPoints, method: str) -> tuple[dict[str, Any], str, int]:
     """Return infodict, message and code of one curve."""
     residuals = -fits.residuals()[0]
+    residuals = residuals[~np.isnan(residuals)]  # without masked points
     infodict: dict[str, Any] = {"nfev": int(fits.evaluations[0]), "fvec": residuals}
     code = int(fits.status[0])
     if method != "lm":
@@ -468,6 +530,23 @@ def _pivoted_qr(matrix: Array) -> tuple[Array, Array, Array]:
         order[[k, longest]] = order[[longest, k]]
     q, r = np.linalg.qr(matrix[:, order])
     return q, r, order
+
+
+def _no_fit(parameters: int, cause: str, full_output: bool) -> Any:
+    """Return the answer of one curve that could not be fitted, with a warning."""
+    warn_caller(cause)
+    answer = np.full(parameters, np.nan), np.full((parameters, parameters), np.nan)
+    return (*answer, {"nfev": 0, "fvec": np.empty(0)}, cause, 0) if full_output else answer
+
+
+def _plain(argument: str, values: Any) -> Array:
+    """Return the numbers of an argument, which may have no unit and no masked values."""
+    numbers, mask = split_mask(values)
+    if mask is not None and mask.any():
+        raise InputError(f"{argument}: values are masked; mask ydata instead", argument=argument)
+    if unit_of(numbers) is not None and str(unit_of(numbers)):
+        raise InputError(f"{argument} has the unit {unit_of(numbers)}; give plain numbers", argument=argument)
+    return np.asarray(numbers, dtype=np.float64)
 
 
 def _errors(errors: str | None, default: str) -> str:

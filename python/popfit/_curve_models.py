@@ -11,8 +11,8 @@ import numpy.typing as npt
 from popfit import _popfit
 from popfit._arrays import warn_caller
 from popfit._errors import InputError
-from popfit._tracing import NotTraceableError, Trace, trace
-from popfit.formula import Formula
+from popfit._tracing import NotTraceableError, Trace, distinct_names, trace
+from popfit.formula import Formula, predictor_rows
 
 Array = npt.NDArray[Any]
 
@@ -29,7 +29,7 @@ JITTER = 0.1
 
 
 class Xdata(NamedTuple):
-    """What a user's function gets as x."""
+    """The x that a user's function gets."""
 
     #: The user's x: of all curves, or with the curves as its first axis.
     values: Any
@@ -60,17 +60,33 @@ class ModelAtPoints(NamedTuple):
     function: Callable[..., Any] | None
     #: True if the function is a formula here.
     is_traced: bool
+    #: True if the function is called once for many curves.
+    broadcasts: bool = False
 
 
 def model_of_formula(formula: Formula, x: Xdata) -> ModelAtPoints:
-    """Return a formula at the points of curves."""
+    """Return a formula at the points of curves.
+
+    Raises
+    ------
+    InputError
+        If x has another shape than the formula's predictors at these points.
+    """
     rows = np.asarray(x.values)
     shape: tuple[int, ...] = (len(formula.predictors), x.points)
     if x.is_own:
+        rows = rows[:, np.newaxis] if rows.ndim == 2 else rows
         shape = (x.curves, *shape)
-    elif rows.ndim > 2:  # images: predictors of two dimensions
-        rows = rows.reshape(rows.shape[0], -1)
-    return ModelAtPoints(formula._model, rows.reshape(shape), None, False)
+    else:
+        rows = predictor_rows(rows, len(formula.predictors))
+    if rows.shape != shape:
+        hint = "; give x_per_curve=True if each curve has points of its own" if rows.shape[0] == x.curves > 1 else ""
+        raise InputError(
+            f"x has the shape {np.shape(x.values)}, for {x.points} points and the predictors "
+            f"{', '.join(formula.predictors)}{hint}",
+            argument="x",
+        )
+    return ModelAtPoints(formula._model, rows, None, False)
 
 
 def model_of_function(
@@ -96,11 +112,8 @@ def model_of_function(
     NotTraceableError
         If it is none, or if formula and function differ near the starts.
     """
-    traced = trace(function, x.joined(), names, x.points * (x.curves if x.is_own else 1))
+    traced, columns = _traced_at(function, x, names)
     model = Formula(traced.text, traced.predictors, traced.parameters)._model
-    columns = np.array(traced.columns)
-    if x.is_own:
-        columns = np.ascontiguousarray(np.moveaxis(columns.reshape(-1, x.curves, x.points), 0, 1))
     found = ModelAtPoints(model, columns, function, True)
     generator = np.random.default_rng(0)
     for curve in sorted({0, x.curves // 2, x.curves - 1}):
@@ -112,6 +125,47 @@ def model_of_function(
     if traced.has_branches and warns_of_branches:
         warn_caller(_branches_of(traced))
     return found
+
+
+def _traced_at(function: Callable[..., Any], x: Xdata, names: Sequence[str]) -> tuple[Trace, Array]:
+    """Return a function as a formula, and its predictors at the points: (predictors, points), or of each curve.
+
+    The points of all curves are traced as if they were those of one, if the function treats each by itself; else curve
+    by curve.
+    """
+    if not x.is_own:
+        traced = trace(function, x.values, names, x.points)
+        return traced, np.array(traced.columns)
+    try:
+        traced = trace(function, x.joined(), names, x.points * x.curves)
+        columns = np.moveaxis(np.array(traced.columns).reshape(-1, x.curves, x.points), 0, 1)
+        if all(_is_traced_to(function, x, curve, names, traced, columns[curve]) for curve in _telling_curves(x)):
+            return traced, np.ascontiguousarray(columns)
+    except NotTraceableError:
+        pass  # of each curve it may be a formula
+    each = [trace(function, x.of_curve(k), names, x.points) for k in range(x.curves)]
+    if any(one.text != each[0].text for one in each):
+        raise NotTraceableError("it is another formula for other points")
+    return each[0], np.array([one.columns for one in each])
+
+
+def _is_traced_to(
+    function: Callable[..., Any], x: Xdata, curve: int, names: Sequence[str], traced: Trace, columns: Array
+) -> bool:
+    """Return True if a curve's points alone are traced to this formula and these predictors."""
+    own = trace(function, x.of_curve(curve), names, x.points)
+    return own.text == traced.text and np.array_equal(np.array(own.columns), columns, equal_nan=True)
+
+
+def _telling_curves(x: Xdata) -> list[int]:
+    """Return the curves that tell whether a function takes points together, as ``x.min()``, ``x[0]`` and ``x.mean()``.
+
+    If any curve has another smallest, largest, first, last or mean x than all together, one of these has.
+    """
+    points = x.values.reshape(x.curves, -1)
+    numbers = (points.min(axis=1), points.max(axis=1), points[:, 0], points[:, -1], points.mean(axis=1))
+    extremes = {int(find(number)) for number in numbers for find in (np.argmin, np.argmax)}
+    return sorted(extremes | {0, x.curves // 2, x.curves - 1})
 
 
 def _branches_of(traced: Trace) -> str:
@@ -155,6 +209,8 @@ def model_of_calls(
     x: Xdata,
     starts: Array,
     derivatives: Callable[..., Any] | None = None,
+    *,
+    singly: bool = False,
 ) -> ModelAtPoints:
     """Return a model that calls a function of Python: once for many curves if it broadcasts, else for each evaluation.
 
@@ -162,6 +218,8 @@ def model_of_calls(
     ----------
     function, names, x, starts
         As `model_of_function` takes them.
+    singly : bool
+        True to call it for each evaluation in any case.
     derivatives : callable, optional
         Derivatives by the parameters, (points, P), of the function's first argument and parameters.
     """
@@ -198,23 +256,53 @@ def model_of_calls(
         returned = np.asarray(function(x.values, *parameters.T[:, :, np.newaxis]), dtype=np.float64)
         return np.ascontiguousarray(np.broadcast_to(returned, (len(parameters), x.points))).ravel()
 
-    broadcasts = not x.is_own and x.curves > 1 and derivatives is None and _broadcasts(function, x, starts)
-    predictors = [f"x{k}" for k in range(rows.shape[-2])]
+    may_broadcast = not (singly or x.is_own or x.curves < 2 or derivatives is not None)
+    broadcasts = may_broadcast and _broadcasts(function, x, starts)
+    predictors = distinct_names([f"x{k}" for k in range(rows.shape[-2])], names)
     model = _popfit.CurveModel.function(
         predictors, list(names), values, slopes if derivatives else None, many if broadcasts else None
     )
-    return ModelAtPoints(model, rows, function, False)
+    return ModelAtPoints(model, rows, function, False, broadcasts)
+
+
+def check_size(function: Callable[..., Any], x: Xdata, starts: Array) -> None:
+    """Raise `InputError` if a function returns another number of values than the curves have points."""
+    if x.curves == 0:
+        return
+    try:
+        with np.errstate(all="ignore"):
+            returned = np.asarray(function(x.of_curve(0), *np.atleast_2d(starts)[0]))
+    except Exception:  # the fit of this curve fails, and says why
+        return
+    if returned.ndim and returned.size != x.points:
+        raise InputError(
+            f"the function returns the shape {returned.shape}, for {x.points} points of y; give x_per_curve=True if "
+            "each curve has points of its own",
+            argument="x",
+        )
+
+
+def rows_are_single_calls(found: ModelAtPoints, x: Xdata, parameters: Array) -> bool:
+    """Return True if a function that is called for many curves gives each, at up to a hundred results, its own row."""
+    assert found.function is not None
+    some = np.unique(np.linspace(0, x.curves - 1, min(x.curves, CHECKED_RESULTS)).astype(int))
+    results = parameters[some]
+    return _rows_agree(found.function, x, results[np.isfinite(results).all(axis=1)])
 
 
 def _broadcasts(function: Callable[..., Any], x: Xdata, starts: Array) -> bool:
     """Return True if a function of parameters of the shape (n, 1) returns n rows, those of single calls."""
     start = np.atleast_2d(starts)[0]
     steps = np.random.default_rng(0).uniform(-JITTER, JITTER, (JITTERED_POINTS, start.size))
-    parameters = np.vstack([start, start + steps * np.where(start == 0.0, 1.0, start)])
+    return _rows_agree(function, x, np.vstack([start, start + steps * np.where(start == 0.0, 1.0, start)]))
+
+
+def _rows_agree(function: Callable[..., Any], x: Xdata, parameters: Array) -> bool:
+    """Return True if one call with parameters (n, P) has the rows of n calls."""
     try:
         with np.errstate(all="ignore"):
             rows = np.asarray(function(x.values, *parameters.T[:, :, np.newaxis]), dtype=np.float64)
             singly = np.array([np.broadcast_to(function(x.values, *one), (x.points,)) for one in parameters])
-    except Exception:  # whatever the user's function does with arrays that it does not expect
+    except Exception:  # the user's function may do anything with arrays that it does not expect
         return False
     return rows.shape == singly.shape and np.allclose(rows, singly, rtol=START_TOLERANCE, atol=0.0, equal_nan=True)

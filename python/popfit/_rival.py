@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from popfit._errors import PopfitWarning
+from popfit._arrays import warn_caller
 
 
 class Difference(NamedTuple):
@@ -29,7 +28,7 @@ def markdown_table(rival: str, differences: Sequence[Difference]) -> str:
     return "\n".join(lines)
 
 
-def delegated(module: str, name: str, argument: str) -> Any:
+def delegated(module: str, name: str, reason: str) -> Any:
     """Return what `module` calls `name`, for a call that popfit cannot answer, with one warning.
 
     Parameters
@@ -38,8 +37,8 @@ def delegated(module: str, name: str, argument: str) -> Any:
         Module of the package that is replaced, such as "rvspecfit.vel_fit".
     name : str
         Name of its function.
-    argument : str
-        Argument, with its value, that popfit has no answer to.
+    reason : str
+        Argument, with its value, that popfit has no answer to, or another reason.
 
     Raises
     ------
@@ -51,9 +50,9 @@ def delegated(module: str, name: str, argument: str) -> Any:
         found = getattr(importlib.import_module(module), name)
     except ImportError as error:
         raise NotImplementedError(
-            f"{argument}: popfit does not do this, and {package}, which does, cannot be imported: {error}"
+            f"{reason}: popfit does not do this, and {package}, which does, cannot be imported: {error}"
         ) from error
-    warnings.warn(f"{argument}: popfit does not do this; {module}.{name} does it, slowly", PopfitWarning, stacklevel=3)
+    warn_caller(f"{reason}: popfit does not do this; {module}.{name} does it, slowly")
     return found
 
 

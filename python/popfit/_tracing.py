@@ -118,8 +118,8 @@ def trace(function: Callable[..., Any], x: Any, names: Sequence[str], points: in
     root = _followed(graph, lambda: function(x, *parameters))
     used = sorted(graph.nodes[node][1] for node in graph.uses(root) if graph.nodes[node][0] == "predictor")
     columns = _broadcast([graph.columns[k] for k in used], points)
-    predictors = _distinct([f"x{k + 1}" for k in range(len(columns))] if len(columns) > 1 else ["x"], names)
-    own = _distinct(names, predictors)
+    predictors = distinct_names([f"x{k + 1}" for k in range(len(columns))] if len(columns) > 1 else ["x"], names)
+    own = distinct_names(names, predictors)
     if not columns:  # a formula has a predictor, used or not
         columns = [np.zeros(points)]
     text = _Printer(graph, dict(zip(used, predictors, strict=False)), own).text(root)
@@ -448,6 +448,8 @@ def _applied(graph: _Graph, name: str, inputs: Sequence[Any]) -> Any:
         return _applied_to_complex(graph, name, inputs)
     if name in _OPERATORS:
         sign = _OPERATORS[name]
+        if sign in "+*" and all(_is_condition(graph, one) for one in inputs):  # as numpy adds truth values
+            sign = "or" if sign == "+" else "and"
         if sign in ("and", "or"):
             inputs = [_condition(graph, one) for one in inputs]
         return graph.apply(sign, *inputs)
@@ -462,9 +464,16 @@ def _applied(graph: _Graph, name: str, inputs: Sequence[Any]) -> Any:
     raise NotTraceableError(f"it calls {name}, which formulas do not have")
 
 
+def _is_condition(graph: _Graph, value: Any) -> bool:
+    """Return True for truth values."""
+    if isinstance(value, Traced):
+        return graph.nodes[value.node][0] in _CONDITIONS
+    return np.asarray(value).dtype == np.bool_
+
+
 def _condition(graph: _Graph, value: Any) -> Any:
     """Return 1 where a value is not 0, else 0."""
-    if isinstance(value, Traced) and graph.nodes[value.node][0] in _CONDITIONS:
+    if isinstance(value, Traced) and _is_condition(graph, value):
         return value
     return graph.apply("!=", value, 0.0)
 
@@ -637,11 +646,14 @@ def _broadcast(columns: list[Array], points: int) -> list[Array]:
     except ValueError as error:
         raise NotTraceableError("it uses arrays of several shapes, as if it reshaped or reduced them") from error
     if math.prod(shape) != points:
-        raise NotTraceableError(f"its values seem to have the shape {shape}, for {points} points")
+        raise NotTraceableError(
+            f"its values seem to have the shape {shape}, for {points} points (where each curve has points of its own, "
+            "give x_per_curve=True)"
+        )
     return [np.ascontiguousarray(np.broadcast_to(column, shape)).ravel() for column in columns]
 
 
-def _distinct(names: Sequence[str], others: Iterable[str]) -> list[str]:
+def distinct_names(names: Sequence[str], others: Iterable[str]) -> list[str]:
     """Return names that mean nothing else in formulas and are none of `others`, with underscores where needed."""
     taken = {*others, *_RESERVED}
     own: list[str] = []

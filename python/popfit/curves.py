@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple, overload
@@ -13,14 +14,16 @@ import numpy.typing as npt
 from popfit import _popfit
 from popfit._arrays import warn_caller
 from popfit._checks import check_choice, check_integer, check_switch, close_name, is_number, timeout_seconds
-from popfit._curve_data import Prepared, prepared
+from popfit._curve_data import Prepared, plain_x, prepared
 from popfit._curve_models import (
     ModelAtPoints,
     Xdata,
     agrees_at_results,
+    check_size,
     model_of_calls,
     model_of_formula,
     model_of_function,
+    rows_are_single_calls,
 )
 from popfit._errors import ColumnError, InputError, Interrupted
 from popfit._progress import Progress, check_progress, progress_function
@@ -125,6 +128,8 @@ class CurveFitter:
             self.parameters = self.model.parameters
         else:
             self.parameters = parameter_names(self.model) if parameters is None else tuple(parameters)
+            if len(set(self.parameters)) != len(self.parameters):
+                raise InputError(f"parameters: {self.parameters!r}; give distinct names", argument="parameters")
         for argument, names in (("bounds", bounds), ("fixed", fixed), ("ties", ties), ("priors", priors)):
             for name in names:
                 self._check_name(argument, name)
@@ -179,7 +184,8 @@ class CurveFitter:
             Points of all curves; of each, (curves, points) or (curves, predictors, points), with `x_per_curve`.
             A function may take anything, which it is then given as it is.
         y : array, (curves, points) or (points)
-            Data. Native float32 and float64 arrays in C order are lent, not copied.
+            Data. Native float32 and float64 arrays in C order are lent, not copied; residuals of the results follow
+            the array if it changes.
         p0 : array, (P) or (curves, P)
             Starts of the parameters, of all curves or of each; a mapping of names to numbers or arrays will do.
         sigma : number or array, (points) or (curves, points), optional
@@ -229,10 +235,20 @@ class CurveFitter:
                 return fits
             reason = "at some results its values are not those of its formula"
         if given.x.curves:
-            warn_caller(f"the function is no formula: {reason}. It is called as it is, which is slow")
-        return self.run(
-            model_of_calls(self.model, self.parameters, given.x, given.arrays["starts"], jac), given, options, watch
-        )
+            warn_caller(f"the function is no formula: {reason}. Fits call the function itself, which is slow")
+        return self.run_calls(given, options, watch, jac)
+
+    def run_calls(
+        self, given: Prepared, options: Options, watch: dict[str, Any], jac: Callable[..., Any] | None = None
+    ) -> CurveFits:
+        """Fit the curves by calls of the function, for many curves at once if each gets its own row so."""
+        starts = given.arrays["starts"]
+        model = model_of_calls(self.model, self.parameters, given.x, starts, jac)
+        fits = self.run(model, given, options, watch)
+        if model.broadcasts and not rows_are_single_calls(model, given.x, fits.parameters):
+            model = model_of_calls(self.model, self.parameters, given.x, starts, jac, singly=True)
+            fits = self.run(model, given, options, watch)
+        return fits
 
     def model_at(self, given: Prepared) -> tuple[ModelAtPoints, str | None]:
         """Return the model at the curves' points, and why a function is no formula, if it is none."""
@@ -248,18 +264,14 @@ class CurveFitter:
                     f"ties: the function is no formula, and only parameters of formulas are tied: {error}",
                     argument="ties",
                 ) from error
+            check_size(self.model, given.x, given.arrays["starts"])
             return model_of_calls(self.model, self.parameters, given.x, given.arrays["starts"]), str(error)
 
     def run(self, model: ModelAtPoints, given: Prepared, options: Options, watch: dict[str, Any]) -> CurveFits:
         """Fit the curves, and return their results."""
         check_progress(watch["progress"])
         limits = {"timeout": timeout_seconds(watch["timeout"]), "threads": thread_count(watch["threads"])}
-        settings = {**self._settings, "covariance": options.covariance}
-        # the names of a traced function may have got an underscore
-        own = dict(zip(self.parameters, model.model.parameters, strict=True))
-        for key in ("bounds", "ties", "priors"):
-            settings[key] = [(own[name], *rest) for name, *rest in settings[key]]
-        settings["fixed"] = [own[name] for name in settings["fixed"]]
+        settings = {**self.settings_of(model), "covariance": options.covariance}
         stopped: BaseException | None = None
         if given.x.curves == 0:
             results = _no_results(len(self.parameters))
@@ -272,11 +284,30 @@ class CurveFitter:
         if not options.covariance:
             results.pop("covariance", None)
         fits = CurveFits._of(self, model, given, results)
+        failure = model.model.take_failure()
+        if failure is not None:
+            if not isinstance(failure, Exception):  # such as a KeyboardInterrupt
+                raise failure
+            fits.failure = failure
         if isinstance(stopped, KeyboardInterrupt):
             raise Interrupted("the run was interrupted", fits=fits) from stopped
         if stopped is not None:
             raise stopped
         return fits
+
+    def settings_of(self, model: ModelAtPoints) -> dict[str, Any]:
+        """Return the settings with the parameters' names in the model, some of which have got an underscore."""
+        names = dict(zip(self.parameters, model.model.parameters, strict=True))
+        settings = dict(self._settings)
+        for key in ("bounds", "ties", "priors"):
+            settings[key] = [(names[name], *rest) for name, *rest in settings[key]]
+        settings["fixed"] = [names[name] for name in settings["fixed"]]
+        for old, new in names.items():
+            if old != new:  # a function keeps its name: gamma(x) is no parameter
+                settings["ties"] = [
+                    (tied, re.sub(rf"\b{re.escape(old)}\b(?!\s*\()", new, text)) for tied, text in settings["ties"]
+                ]
+        return settings
 
     def __repr__(self) -> str:
         """Return the model."""
@@ -284,7 +315,7 @@ class CurveFitter:
 
 
 class Options(NamedTuple):
-    """What a fit is asked for."""
+    """Results that a fit computes."""
 
     covariance: bool
     exact: bool
@@ -323,6 +354,8 @@ class CurveFits:
     evaluations: npt.NDArray[np.uint32]
     rounds: npt.NDArray[np.uint32]
     _messages: dict[int, str]
+    #: First exception of a user's function that is called.
+    failure: Exception | None
     _fitter: CurveFitter
     _model: ModelAtPoints | None
     _given: Prepared | None
@@ -339,7 +372,7 @@ class CurveFits:
         fits.names = fitter.parameters
         fits._fitter, fits._model, fits._given = fitter, model, given
         fits._messages = dict(results.pop("messages"))
-        fits.covariance = None
+        fits.covariance, fits.failure = None, None
         free = len(fitter.parameters) - len({*fitter._settings["fixed"], *dict(fitter._settings["ties"])})
         priors = sum(name not in fitter._settings["fixed"] for name, *_ in fitter._settings["priors"])
         results["dof"] = given.used_points() + priors - free
@@ -354,7 +387,7 @@ class CurveFits:
 
     @property
     def messages(self) -> list[str]:
-        """What there is to say about each curve: why it could not be fitted, what the data do not determine."""
+        """Message of each curve: why it could not be fitted, or which parameters its data do not determine."""
         return [self._messages.get(row, "") for row in range(len(self))]
 
     @property
@@ -369,10 +402,11 @@ class CurveFits:
             columns[name] = self.parameters[:, p]
             columns[f"{name}_err"] = self.errors[:, p]
         texts = _popfit.status_names()
-        columns |= {name: getattr(self, name) for name in self._ROWS[3:]}
-        columns["status_text"] = _object_array([texts[code] for code in self.status.tolist()])
-        columns["message"] = _object_array(self.messages)
-        return columns
+        others = {name: getattr(self, name) for name in self._ROWS[3:]}
+        others["status_text"] = _object_array([texts[code] for code in self.status.tolist()])
+        others["message"] = _object_array(self.messages)
+        # a parameter may be called chi2
+        return others | columns if others.keys() & columns.keys() else columns | others
 
     def __len__(self) -> int:
         """Return the number of curves."""
@@ -395,10 +429,12 @@ class CurveFits:
             if key not in columns:
                 raise ColumnError(f"no column {key!r}{close_name(key, columns)}", argument=key)
             return columns[key]
-        if isinstance(key, int | np.integer):
-            row = range(len(self))[key]
-            return {name: values[row] for name, values in self._columns().items()}
-        return self._some(np.arange(len(self))[key])
+        rows = np.arange(len(self))[key]
+        if rows.ndim == 0:
+            return {name: values[rows] for name, values in self._columns().items()}
+        if rows.ndim != 1 or key is None:
+            raise InputError(f"rows: {key!r}; give a name, a row, a slice, a mask or a list of rows", argument="rows")
+        return self._some(rows)
 
     def _some(self, rows: npt.NDArray[np.int64]) -> CurveFits:
         """Return some of the rows."""
@@ -449,13 +485,15 @@ class CurveFits:
 
     def _predicted(self, x: Any, covariance: Array | None, threads: int | None) -> npt.NDArray[np.float64]:
         """Return best-fit curves, or with covariances their standard errors, at the points of the data or at others."""
-        model, given = self._remembered()
-        if x is not None:
-            points = _points_of(x)
-            there = Xdata(x, False, len(self), points)
-            given = given._replace(
-                x=there, arrays={"y": np.zeros((len(self), points)), "starts": np.ascontiguousarray(self.parameters)}
-            )
+        if x is None:
+            model, given = self._remembered()
+        else:
+            values, _ = plain_x(x)
+            points = _points_of(values)
+            if len(self) == 0:
+                return np.empty((0, points))
+            y, starts = np.zeros((len(self), points)), np.ascontiguousarray(self.parameters)
+            given = Prepared(Xdata(values, False, len(self), points), {"y": y, "starts": starts}, False)
             model, _ = self._fitter.model_at(given)
         curves = given.for_rust(model, self.parameters)
         return _popfit.predict_curves(model.model, curves, covariance, thread_count(threads))
@@ -463,11 +501,10 @@ class CurveFits:
     def residuals(self) -> npt.NDArray[np.float64]:
         """Return (y − model)/sigma, (curves, points); NaN where a point is masked."""
         _, given = self._remembered()
-        rest = given.arrays["y"].reshape(len(self), -1) - self.predict()
+        rest = given.arrays["y"].reshape(len(self), given.x.points) - self.predict()
         if "sigma" in given.arrays:
             rest /= given.arrays["sigma"]
-        mask = given.arrays.get("mask")
-        return rest if mask is None else np.where(mask, np.nan, rest)
+        return np.where(given.masked(), np.nan, rest)
 
     def jacobian(self) -> npt.NDArray[np.float64]:
         """Return the derivatives of the first curve divided by sigma, (points, P), without masked points."""
@@ -477,8 +514,8 @@ class CurveFits:
         if "sigma" in given.arrays:
             sigma = given.arrays["sigma"]
             rows = rows / (sigma[0] if sigma.ndim == 2 else sigma)[:, np.newaxis]
-        mask = given.arrays.get("mask")
-        return rows if mask is None else rows[~(mask[0] if mask.ndim == 2 else mask)]
+        kept = np.broadcast_to(~np.atleast_2d(given.masked())[0], len(rows))
+        return np.asarray(rows[kept])
 
     def confidence_intervals(
         self,
@@ -494,7 +531,7 @@ class CurveFits:
         Parameters
         ----------
         parameters : sequence of str
-            Parameters; by default all.
+            Parameters; by default all that are not tied.
         sigmas : sequence of float
             Multiples of standard errors; below 1 they are probabilities.
 
@@ -504,25 +541,27 @@ class CurveFits:
             Lower and upper limits; NaN where there is none.
         """
         model, given = self._remembered()
-        names = [parameters] if isinstance(parameters, str) else list(parameters) or list(self.names)
+        tied = dict(self._fitter._settings["ties"])
+        untied = [name for name in self.names if name not in tied]
+        names = [parameters] if isinstance(parameters, str) else list(parameters) or untied
         for name in names:
             self._fitter._check_name("parameters", name)
         own = dict(zip(self.names, model.model.parameters, strict=True))
-        settings = {**self._fitter._settings, "covariance": False}
+        settings = {**self._fitter.settings_of(model), "covariance": False}
         watch = {"timeout": timeout_seconds(timeout), "threads": thread_count(threads)}
         with progress_function(progress, "intervals") as on_progress:
             return _popfit.curve_intervals(
                 model.model,
                 given.for_rust(model, self.parameters),
                 settings,
-                ([own[name] for name in names], [float(sigma) for sigma in sigmas]),
+                ([own[name] for name in names], np.atleast_1d(np.asarray(sigmas, dtype=np.float64)).tolist()),
                 {**watch, "progress": on_progress},
             )
 
     def _remembered(self) -> tuple[ModelAtPoints, Prepared]:
         """Return the model and the data of these results."""
         if self._model is None or self._given is None:
-            raise InputError("these results were unpickled, without their data: fit again", argument="x")
+            raise InputError("these results were unpickled, without their data: give x, or fit again", argument="x")
         return self._model, self._given
 
     def to_pandas(self) -> Any:
@@ -584,9 +623,17 @@ class CurveFits:
         ax.legend(frameon=False)
         return ax
 
+    def __copy__(self) -> CurveFits:
+        """Return the same results with the same data."""
+        return self._some(np.arange(len(self)))
+
+    def __deepcopy__(self, _: Any) -> CurveFits:
+        """Return a copy of the results, with the same data."""
+        return self._some(np.arange(len(self)))
+
     def __getstate__(self) -> dict[str, Any]:
         """Pickle results and fitter, without the data."""
-        return {**self.__dict__, "_model": None, "_given": None}
+        return {**self.__dict__, "_model": None, "_given": None, "failure": None}
 
     def __repr__(self) -> str:
         """Return the numbers of curves and of fits that converged."""

@@ -137,8 +137,13 @@ class Formula:
                 f"{len(parameters)} parameters, not {len(self.parameters)} ({', '.join(self.parameters)})",
                 argument="parameters",
             )
-        rows = np.ascontiguousarray(x, dtype=np.float64)
-        return rows.ravel(), np.array([float(value) for value in parameters])
+        given = np.asarray(x, dtype=np.float64)
+        rows = predictor_rows(np.atleast_1d(given), len(self.predictors))
+        if rows.shape[0] != len(self.predictors):
+            raise InputError(
+                f"x has the shape {given.shape}, for the predictors {', '.join(self.predictors)}", argument="x"
+            )
+        return np.ascontiguousarray(rows).ravel(), np.array([float(value) for value in parameters])
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the text and the names."""
@@ -177,6 +182,13 @@ def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
     if len(names) < 2:
         raise ValueError("Unable to determine number of fit parameters.")
     return names[1:]
+
+
+def predictor_rows(x: Array, predictors: int) -> Array:
+    """Return x as rows, one for each predictor: images, (predictors, height, width), are read line by line."""
+    if x.ndim == 1 or (predictors == 1 and x.shape[0] != 1):
+        return x.reshape(1, -1) if x.ndim == 1 else x
+    return x.reshape(x.shape[0], -1)
 
 
 def _text(text: object) -> str:

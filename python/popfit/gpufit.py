@@ -16,7 +16,7 @@ import numpy.typing as npt
 from popfit._curve_data import prepared
 from popfit._rival import Difference
 from popfit.curves import CurveFitter, Options
-from popfit.formula import Formula
+from popfit.formula import Formula, parameter_names
 
 Array: TypeAlias = npt.NDArray[Any]
 #: Parameters, states, χ², iterations and seconds.
@@ -91,13 +91,18 @@ _WITH_X = (ModelID.GAUSS_1D, ModelID.LINEAR_1D)
 _OUT_OF_ITERATIONS = 1
 _STATES = {"max_rounds": 1, "interrupted": 1, "singular": 2, "not_finite": 3, "stalled": 1, "bad_input": 5}
 
-#: What differs from Gpufit.
+#: Differences from Gpufit.
 DIFFERENCES = (
     Difference("hardware", "an NVIDIA card with CUDA", "the CPU, or any GPU; `cuda_available()` is True"),
     Difference("number of fits", "as many as the card's memory holds", "any; chunks of 2¹⁸"),
     Difference("`data`", "float32", "float32 or float64"),
     Difference("`model_id`", "a number", "a number, a `Formula`, its text or a function of numpy"),
-    Difference("`user_info` of a formula or function", "", "its x: (points), (predictors, points) or one for each fit"),
+    Difference(
+        "`user_info` of a formula or function",
+        "",
+        "its x: (points) or (fits, points); of several predictors (fits, predictors, points), and of formulas also "
+        "(predictors, points)",
+    ),
     Difference("iterations", "one linearisation", "two, in `max_number_iterations` as in `number_iterations`"),
     Difference("`states`", "0 to 4", "0 to 3; 5 where data or start cannot be fitted, with parameters of NaN"),
     Difference("splines", "`SPLINE_1D` to `SPLINE_3D_PHASE_MULTICHANNEL`", "NotImplementedError"),
@@ -206,6 +211,8 @@ def fit_constrained(
     if estimator_id not in (EstimatorID.LSE, EstimatorID.MLE):
         raise RuntimeError("Invalid estimator ID, use an attribute of EstimatorID")
     model = _model(model_id)
+    if not isinstance(model, Formula):
+        _check_count(model, count)
     x, is_own = _points(model_id, model, user_info, fits, points)
     tolerance = TOLERANCE if tolerance is None else float(tolerance)
     if not tolerance >= 0.0:
@@ -304,6 +311,16 @@ def _check_types(count: int, constraint_types: Array | None, parameters_to_fit: 
         raise RuntimeError("Invalid constraint type, use an attribute of ConstraintType")
 
 
+def _check_count(function: Callable[..., Any], count: int) -> None:
+    """Raise RuntimeError if a function of a known number of parameters has another one."""
+    try:
+        known = len(parameter_names(function))
+    except (TypeError, ValueError):  # any number of parameters
+        return
+    if known != count:
+        raise RuntimeError(f"dimension mismatch: the model has {known} parameters, initial_parameters {count}")
+
+
 def _model(model_id: int | Formula | str | Callable[..., Any]) -> Formula | Callable[..., Any]:
     """Return the model of a number, a formula or a function."""
     if isinstance(model_id, str):
@@ -332,6 +349,17 @@ def _points(
     if user_info is None:
         return np.arange(points, dtype=np.float64), False
     x = np.asarray(user_info)
+    if not isinstance(model, Formula):  # how many predictors it takes is not known
+        layouts = {(points,): False, (fits, points): True}
+        is_own = layouts.get(x.shape, x.ndim == 3 and x.shape[0] == fits)
+        if x.shape[-1:] != (points,) or (x.ndim == 2 and x.shape[0] != fits) or x.ndim > 3:
+            raise RuntimeError(
+                f"user_info has the shape {x.shape}; give ({points},), ({fits}, {points}), or ({fits}, predictors, "
+                f"{points}) for several predictors"
+            )
+        return x, is_own
+    if x.ndim > 1 and x.shape[-1] != points:
+        raise RuntimeError(f"user_info has the shape {x.shape}, for {points} points and {fits} fits")
     if isinstance(model_id, int | np.integer) and x.dtype.kind in "SV":  # bytes of floats
         x = np.frombuffer(x.tobytes(), dtype=np.float32)
     predictors = len(model.predictors) if isinstance(model, Formula) else 1

@@ -12,7 +12,7 @@ from popfit._rival import Difference, rival_attribute
 
 __all__ = ["DIFFERENCES", "curve_fit"]
 
-#: What differs from scipy.
+#: Differences from scipy.
 DIFFERENCES = (
     Difference("ydata of two dimensions", "ValueError", "every row is a curve, and all are fitted at once"),
     Difference(
@@ -29,7 +29,14 @@ DIFFERENCES = (
         "",
         "scipy does it for one curve, with a warning; refused for many",
     ),
-    Difference("`maxfev`, `max_nfev`", "limit of calls of the function", "four linearisations for each call"),
+    Difference(
+        "`maxfev`, `max_nfev`",
+        "limit of calls of the function",
+        "limit of linearisations, four for each call: popfit counts those in single precision, too",
+    ),
+    Difference("an infinite `sigma`", "a point of weight 0, which counts as a degree of freedom", "masks its point"),
+    Difference("masked arrays", "masks are ignored", "masked points of `ydata` do not count"),
+    Difference("`sigma` of 0 or below, NaN", "infinite or mirrored weights", "ValueError"),
 )
 
 

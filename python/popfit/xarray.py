@@ -22,7 +22,7 @@ __all__ = ["DIFFERENCES", "CurvefitAccessor", "curvefit"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
-#: What differs from xarray.
+#: Differences from xarray.
 DIFFERENCES = (
     Difference("call", "`obj.curvefit(…)`", "`obj.popfit.curvefit(…)`, or `popfit.xarray.curvefit(obj, …)`"),
     Difference("curves", "one call of scipy for each", "one call for each block"),

@@ -199,6 +199,60 @@ def test_the_rival_does_what_popfit_does_not() -> None:
         popfit.curve_fit(decay, X, decays(2), callback=print)
 
 
+def test_masks_and_estimators_are_not_lost_on_the_way_to_scipy() -> None:
+    def no_formula(x: Any, a: Any, k: Any, c: Any) -> Any:
+        return decay(x, float(a), k, c)
+
+    y = decays(1)[0]
+    spoiled = np.ma.masked_array(np.where(np.arange(40) == 5, 50.0, y), np.arange(40) == 5)
+    wanted = popfit.curve_fit(decay, X, spoiled)[0]
+    with pytest.warns(popfit.PopfitWarning, match="no formula"):
+        np.testing.assert_allclose(popfit.curve_fit(no_formula, X, spoiled)[0], wanted, rtol=1e-4)
+    outliers = y.copy()
+    outliers[[3, 9]] += 20.0
+    wanted = popfit.curve_fit(decay, X, outliers, [3.0, 1.0, 0.1], 0.05, estimator="cauchy")[0]
+    with pytest.warns(popfit.PopfitWarning, match="no formula"):
+        found = popfit.curve_fit(no_formula, X, outliers, [3.0, 1.0, 0.1], 0.05, estimator="cauchy")[0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+    with pytest.raises(popfit.InputError, match="estimator"):
+        popfit.curve_fit(decay, X, y, sigma=np.exp(-np.abs(np.subtract.outer(X, X))), estimator="cauchy")
+    with pytest.warns(popfit.PopfitWarning, match="Optimal parameters not found"):
+        popt, pcov = popfit.curve_fit(decay, X, y, [1.0, 9.0, -3.0], errors="nan", maxfev=1)
+    assert np.isnan(popt).all() and np.isnan(pcov).all()
+
+
+def test_errors_of_counts_at_a_bound_are_not_invented() -> None:
+    rng = np.random.default_rng(1)
+    x = np.linspace(0.0, 10.0, 40)
+    counts = rng.poisson(100.0 * (5.0 + 2.0 * x)).astype(float)
+    settings = {"estimator": "poisson", "bounds": ([0.0, 0.0], [999.0, 490.0])}
+    with pytest.warns(optimize.OptimizeWarning):
+        _, pcov = popfit.curve_fit(lambda x, a, b: a * x + b, x, counts, [200.0, 480.0], **settings)
+    assert np.isinf(pcov).all()
+
+
+def test_units_and_masks_of_arguments() -> None:
+    units = required("astropy.units")
+    y = decays(2)
+    for arguments in (
+        {"ydata": y * units.Jy},
+        {"ydata": y[0] * units.Jy},
+        {"ydata": y, "sigma": np.full(40, 0.1) * units.Jy},
+    ):
+        with pytest.raises(popfit.InputError, match="has the unit Jy"):
+            popfit.curve_fit(decay, X, **arguments)
+    plain = popfit.curve_fit(decay, X, y)[0]
+    np.testing.assert_array_equal(popfit.curve_fit(decay, X, y * units.dimensionless_unscaled)[0], plain)
+    with pytest.raises(popfit.InputError, match="masked"):
+        popfit.curve_fit(decay, X, y[0], sigma=np.ma.masked_array(np.ones(40), np.arange(40) == 3))
+    masked = np.ma.masked_array(np.where(np.arange(40) == 3, np.nan, y[0]), np.arange(40) == 3)
+    *_, infodict, _, _ = popfit.curve_fit(decay, X, masked, full_output=True)
+    assert infodict["fvec"].shape == (39,)
+    with pytest.raises(ValueError, match="above 0"):
+        popfit.curve_fit(decay, X, y[0], sigma=-0.1)
+    np.testing.assert_allclose(popfit.curve_fit(decay, X, y[0], p0=[[3.0], [1.0], [0.1]])[0], plain[0], rtol=1e-3)
+
+
 def test_the_drop_in() -> None:
     assert popfit.scipy.curve_fit is popfit.curve_fit
     assert popfit.scipy.minimize is optimize.minimize

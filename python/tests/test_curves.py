@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pathlib
 import pickle
@@ -400,7 +401,10 @@ def test_a_fork_is_refused() -> None:
         ({"y": np.zeros((2, 3, 4))}, "y", r"shape \(2, 3, 4\)"),
         ({"y": np.zeros((2, 4), complex)}, "y", "complex128; give real numbers"),
         ({"y": np.array([["a"] * 40])}, "y", "texts|real numbers"),
-        ({"x": X[:-1]}, "x", r"shape \(39,\), for 40 points"),
+        ({"x": X[:-1]}, "x", r"returns the shape \(39,\), for 40 points.*x_per_curve"),
+        ({"y": np.zeros((3, 0)), "x": X[:0]}, "y", "no points"),
+        ({"p0": np.ma.masked_array(START, [0, 1, 0, 0])}, "p0", "masked"),
+        ({"y": curves(1)[0][0], "x_per_curve": True}, "x_per_curve", "y is one curve"),
         ({"sigma": np.ones(7)}, "sigma", r"shape \(7,\); give \(1,\) or \(40,\) or \(3, 40\)"),
         ({"mask": np.zeros((2, 40), bool)}, "mask", r"shape \(2, 40\)"),
         ({"mask": np.zeros(40)}, "mask", "give truth values"),
@@ -463,6 +467,136 @@ def test_formulas() -> None:
     assert caught.value.column == 3
     with pytest.raises(popfit.InputError, match="names its own"):
         popfit.CurveFitter(formula, parameters=["u", "v", "w"])
+
+
+def test_shapes_of_predictors() -> None:
+    plane = popfit.Formula("a*x + b*y", ["x", "y"])
+    xy = np.random.default_rng(1).normal(size=(2, 30))
+    fitter = popfit.CurveFitter(plane)
+    np.testing.assert_allclose(fitter.fit(xy, 2.0 * xy[0] - xy[1], [1.0, 1.0]).parameters, [[2.0, -1.0]])
+    for wrong in (xy.T, xy[0], xy[:, :7]):
+        with pytest.raises(popfit.InputError, match="x has the shape"):
+            fitter.fit(wrong, 2.0 * xy[0] - xy[1], [1.0, 1.0])
+        if wrong.shape != (2, 7):
+            with pytest.raises(popfit.InputError, match="for the predictors x, y"):
+                plane(wrong, 1.0, 2.0)
+    with pytest.raises(popfit.InputError, match="give x_per_curve=True"):
+        popfit.CurveFitter("a*x").fit(np.tile(X, (3, 1)), np.tile(X, (3, 1)), [1.0])
+
+
+def test_functions_that_take_points_together() -> None:
+    """Each curve's own smallest x counts, not that of all curves."""
+    x = np.tile(np.linspace(0.0, 5.0, 20), (301, 1))
+    x[7] += 3.0
+    x[9, 4] = -2.0
+    truth = np.random.default_rng(2).uniform(1.0, 2.0, (301, 2))
+    reductions = (lambda x: x.min(), lambda x: x.max(), lambda x: x[0], lambda x: np.asarray(x).mean(), lambda x: x[3])
+    for reduced in reductions:
+
+        def function(x: Any, a: Any, k: Any, reduced: Any = reduced) -> Any:
+            return a * np.exp(-k * (x - reduced(x)))
+
+        y = np.array([function(row, *p) for row, p in zip(x, truth, strict=True)])
+        fits = popfit.CurveFitter(function, parameters=["a", "k"]).fit(x, y, [1.0, 1.0], x_per_curve=True)
+        np.testing.assert_allclose(fits.parameters, truth, rtol=1e-6)
+
+
+def test_functions_whose_rows_are_not_their_own() -> None:
+    def switches(x: Any, a: Any, k: Any) -> Any:
+        return (1.1 if np.max(k) > 1.5 else 1.0) * a * np.exp(-k * x)
+
+    x = np.linspace(0.1, 5.0, 40)
+    truth = np.array([[2.0, 1.0], [2.0, 1.2], [3.0, 2.5], [1.5, 0.8]])
+    y = np.array([switches(x, *p) for p in truth])
+    with pytest.warns(popfit.PopfitWarning, match="no formula"):
+        fits = popfit.CurveFitter(switches).fit(x, y, [1.0, 1.0])
+    np.testing.assert_allclose(fits.parameters, truth, rtol=1e-6)
+
+
+def test_names_that_formulas_have_taken() -> None:
+    x = np.linspace(0.1, 3.0, 30)
+    y = np.array([2.0 * np.exp(-x), 3.0 * np.exp(-1.5 * x)])
+    tied = popfit.CurveFitter(lambda x, b, e: b * np.exp(-e * x), ties={"b": "2*e"}).fit(x, y, [1.0, 1.0])
+    np.testing.assert_allclose(tied["b"], 2.0 * tied["e"])
+    np.testing.assert_allclose(tied["b"], [2.0, 3.0], rtol=1e-6)
+    assert tied.confidence_intervals().shape == (2, 1, 3, 2)
+    bounded = popfit.CurveFitter(lambda x, a, gamma: a * np.exp(-gamma * x), bounds={"gamma": (0, 9)}).fit(x, y, [1, 1])
+    assert bounded.confidence_intervals(sigmas=[1.0]).shape == (2, 2, 1, 2)
+    with pytest.warns(popfit.PopfitWarning, match="no formula"):
+        called = popfit.CurveFitter(lambda x, x0, k: float(x0) * np.exp(-k * x)).fit(x, y, [1.0, 1.0])
+    np.testing.assert_allclose(called["x0"], [2.0, 3.0], rtol=1e-6)
+    odd = popfit.CurveFitter(lambda x, chi2, k: chi2 * np.exp(-k * x)).fit(x, y, [1.0, 1.0])
+    np.testing.assert_allclose(odd["chi2"], [2.0, 3.0], rtol=1e-6)
+
+
+def test_functions_of_other_points_than_y_has() -> None:
+    t = np.linspace(0.1, 5.0, 40)
+    both = np.concatenate([3.0 * np.exp(-0.7 * t), 3.0 * t])
+    fitter = popfit.CurveFitter(lambda t, a, k: np.concatenate([a * np.exp(-k * t), a * t]))
+    with pytest.warns(popfit.PopfitWarning, match="numpy.concatenate"):
+        fits = fitter.fit(t, both, [1.0, 1.0])
+    np.testing.assert_allclose(fits.parameters, [[3.0, 0.7]], rtol=1e-6)
+
+
+def test_a_run_that_is_cancelled_ends_no_other_one() -> None:
+    y, _ = curves(20_000)
+    formula = popfit.Formula("a*exp(-(x - m)^2/(2*s^2)) + c", parameters=["a", "m", "s", "c"])
+    failed: list[int] = []
+
+    def fit_on(stop: threading.Event) -> None:
+        while not stop.is_set():
+            failed.append(int((~popfit.CurveFitter(formula).fit(X, y, START, exact=True).converged).sum()))
+
+    def raises(done: int, total: int) -> None:
+        raise RuntimeError("enough")
+
+    stop = threading.Event()
+    worker = threading.Thread(target=fit_on, args=(stop,))
+    worker.start()
+    for _ in range(5):
+        with pytest.raises(RuntimeError, match="enough"):
+            popfit.CurveFitter(formula).fit(X, y, START, exact=True, progress=raises)
+    stop.set()
+    worker.join()
+    assert failed and not any(failed)
+
+
+@pytest.mark.filterwarnings("ignore::popfit.PopfitWarning")
+def test_a_keyboard_interrupt_of_the_function_ends_the_run() -> None:
+    def interrupted(x: Any, a: Any) -> Any:
+        if float(a) > 1.5:
+            raise KeyboardInterrupt
+        return a * x
+
+    with pytest.raises(KeyboardInterrupt):
+        popfit.CurveFitter(interrupted).fit(X, np.array([X, 2.0 * X]), [1.0])
+
+
+def test_copies_and_own_x(fits: popfit.CurveFits) -> None:
+    for copied in (copy.copy(fits), copy.deepcopy(fits)):
+        np.testing.assert_array_equal(copied.residuals(), fits.residuals())
+    again = pickle.loads(pickle.dumps(popfit.CurveFitter("a*x").fit(X, [2.0 * X], [1.0])))
+    np.testing.assert_allclose(again.predict([1.0, 2.0]), [[2.0, 4.0]])
+    assert fits[:0].residuals().shape == (0, X.size) and fits[:0].predict([1.0, 2.0]).shape == (0, 2)
+    x = X.copy()
+    kept = popfit.CurveFitter(gauss).fit(x, curves(2)[0], START)
+    wanted = kept.predict()
+    x[:] = 0.0
+    np.testing.assert_array_equal(kept.predict(), wanted)
+    with pytest.raises(popfit.InputError, match="rows: None"):
+        fits[None]  # type: ignore[call-overload]
+    assert fits[np.array(2)]["a"] == fits["a"][2]
+
+
+def test_infinite_sigmas_and_masked_x() -> None:
+    y, _ = curves(3)
+    sigma = np.full(X.size, 0.2)
+    sigma[4] = np.inf
+    fits = popfit.CurveFitter(gauss).fit(X, y, START, sigma=sigma)
+    assert np.isnan(fits.residuals()[:, 4]).all() and fits.jacobian().shape == (39, 4)
+    masked = popfit.CurveFitter(gauss).fit(np.ma.masked_array(X, np.arange(40) == 4), y, START, sigma=0.2)
+    np.testing.assert_allclose(masked.parameters, fits.parameters, rtol=1e-6)
+    np.testing.assert_array_equal(masked.dof, fits.dof)
 
 
 def test_nothing_grows() -> None:

@@ -131,6 +131,19 @@ def test_formulas_functions_and_doubles() -> None:
         np.testing.assert_allclose(parameters[:, 1], np.linspace(0.5, 2.0, 16), rtol=1e-4)
 
 
+def test_predictors_of_functions() -> None:
+    points = np.float32([[0, 1, 2, 3], [5, 1, 2, 7]])
+    data = np.tile(2.0 * points[0] - points[1], (2, 1))
+    both = np.tile(points, (2, 1, 1))
+    starts = np.ones((2, 2), np.float32)
+    parameters, *_ = gf.fit(data, None, lambda x, a, b: a * x[0] + b * x[1], starts, user_info=both)
+    np.testing.assert_allclose(parameters, [[2.0, -1.0]] * 2, atol=1e-4)
+    with pytest.raises(RuntimeError, match="user_info has the shape"):
+        gf.fit(np.tile(data[0], (3, 1)), None, lambda x, a: a * x[0], np.ones((3, 1), np.float32), user_info=points)
+    with pytest.raises(RuntimeError, match="the model has 2 parameters, initial_parameters 3"):
+        gf.fit(data, None, lambda x, a, b: a * x + b, np.ones((2, 3), np.float32), user_info=points[0])
+
+
 def test_more_fits_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     data, starts, _ = spots(700)
     whole = gf.fit(data, None, gf.ModelID.GAUSS_2D, starts)

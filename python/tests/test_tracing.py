@@ -92,6 +92,7 @@ def test_complex_functions() -> None:
 
 def test_comparisons_and_conditions() -> None:
     traced(lambda x, a, k: np.where((x > k) & (x < 2.0 * k), a * x, a), 2.0, 1.7)
+    traced(lambda x, a, k: a * np.where((x < k) + (x < 2.0 * k), 2.0, 1.0) + a * ((x < k) + (x < 2.0 * k)), 2.0, 1.7)
     traced(lambda x, a, k: np.where(np.logical_or(x < k, ~(x < 3.0 * k)), a * x, -a), 2.0, 1.7)
     traced(lambda x, a, k: np.select([x < k, x < 2.0 * k], [a, a * x], default=k), 2.0, 1.7)
     traced(lambda x, a, k: np.clip(a * x, k, 3.0), 2.0, 1.7)

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use popfit::{Context, CurveModel, Failure, Formula, Model};
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
 use crate::arrays::{give, give_shaped};
@@ -23,8 +24,8 @@ pub struct SharedCurveModel {
     pub model: CurveModel,
     formula: Option<Formula>,
     takes_many: bool,
-    /// Calls of a function of Python.
-    pub calls: Calls,
+    /// Calls of the function of Python, if the model is one.
+    pub calls: Option<Calls>,
 }
 
 /// What the calls of a function of Python share with the run that makes them.
@@ -42,9 +43,13 @@ impl Calls {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Keeps the first exception of the function, and returns its text as a model's error.
+    /// Keeps the first exception of the function, and returns its text as a model's error. What is no `Exception`, such
+    /// as a `KeyboardInterrupt`, cancels the run.
     fn fail(&self, py: Python<'_>, error: PyErr) -> Failure {
         let text = error.to_string();
+        if !error.is_instance_of::<PyException>(py) {
+            self.cancel.store(true, Ordering::Relaxed);
+        }
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| error.clone_ref(py));
         text.into()
     }
@@ -97,7 +102,7 @@ impl SharedCurveModel {
         let (calls, takes_many) = (Calls::default(), many.is_some());
         let function = PythonFunction { predictors, parameters, values, derivatives, many, calls: calls.clone() };
         let model = CurveModel::new(function).map_err(|error| exception(py, &error))?;
-        Ok(SharedCurveModel { model, formula: None, takes_many, calls })
+        Ok(SharedCurveModel { model, formula: None, takes_many, calls: Some(calls) })
     }
 
     /// Returns the formula's text, or None for a function.
@@ -126,7 +131,7 @@ impl SharedCurveModel {
 
     /// Returns the first exception of the function since the last call.
     fn take_failure(&self) -> Option<PyErr> {
-        self.calls.take_failure()
+        self.calls.as_ref().and_then(Calls::take_failure)
     }
 
     /// Computes the values at n points, x (predictors·n).
@@ -168,12 +173,7 @@ impl SharedCurveModel {
     }
 
     fn of_formula(formula: Formula) -> SharedCurveModel {
-        SharedCurveModel {
-            model: formula.clone().into(),
-            formula: Some(formula),
-            takes_many: false,
-            calls: Calls::default(),
-        }
+        SharedCurveModel { model: formula.clone().into(), formula: Some(formula), takes_many: false, calls: None }
     }
 }
 

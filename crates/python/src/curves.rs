@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::arrays::{LentArray, give, give_shaped, hold_all};
-use crate::curve_model::{Calls, STOPPED, SharedCurveModel};
+use crate::curve_model::{STOPPED, SharedCurveModel};
 use crate::wait::{GivenWatch, Outcome, Watch, run, run_or_raise};
 
 /// Settings of fits of curves, with the names that Python's functions have.
@@ -235,7 +235,7 @@ impl Results {
         })
     }
 
-    /// Makes fits whose function was called no more, because the run was to end, interrupted ones.
+    /// Marks the fits that a cancellation has cut short as interrupted.
     fn mark_stopped(mut self) -> Results {
         for (k, message) in self.messages.iter_mut().filter(|(_, message)| message.ends_with(STOPPED)) {
             self.status[*k] = Status::Interrupted.code() as i8;
@@ -270,8 +270,10 @@ pub fn status_names() -> HashMap<i32, &'static str> {
     all.map(|status| (status.code(), status.name())).collect()
 }
 
-/// Returns a watch whose run, once it is to end, ends the calls of a function of Python, too.
-fn share_cancel(watch: Watch, calls: &Calls) -> Watch {
+/// Returns a watch whose run, once it is cancelled, ends the calls of a function of Python, too. Formulas are shared by
+/// the runs of several threads, and have no flag.
+fn share_cancel(watch: Watch, model: &SharedCurveModel) -> Watch {
+    let Some(calls) = &model.calls else { return watch };
     calls.cancel.store(false, Ordering::Relaxed);
     Watch { cancel: Some(calls.cancel.clone()), ..watch }
 }
@@ -287,7 +289,7 @@ pub fn fit_curves<'py>(
     exact: bool,
     watch: GivenWatch,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let mut watch = share_cancel(watch.check(py)?, &model.calls);
+    let mut watch = share_cancel(watch.check(py)?, model);
     let held = HeldCurves::hold(&curves)?;
     let lent = held.lend(py)?;
     watch.is_short = settings.device == "cpu" && model.is_quick(held.numbers(py, "y")?.map_or(0, |y| y.len()));
@@ -311,7 +313,7 @@ pub fn predict_curves<'py>(
     covariance: Option<PyReadonlyArray1<'py, f64>>,
     threads: usize,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let watch = share_cancel(Watch::of_threads(threads), &model.calls);
+    let watch = share_cancel(Watch::of_threads(threads), model);
     let held = HeldCurves::hold(&curves)?;
     let lent = held.lend(py)?;
     let covariance = covariance.as_ref().map(|matrices| matrices.as_slice()).transpose()?;
@@ -337,7 +339,7 @@ pub fn curve_intervals<'py>(
     wanted: (Vec<String>, Vec<f64>),
     watch: GivenWatch,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let watch = share_cancel(watch.check(py)?, &model.calls);
+    let watch = share_cancel(watch.check(py)?, model);
     let held = HeldCurves::hold(&curves)?;
     let lent = held.lend(py)?;
     let (names, sigmas) = wanted;
