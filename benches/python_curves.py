@@ -11,6 +11,7 @@ are printed.
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import statistics
 import time
@@ -101,6 +102,33 @@ def jax_fits(curves: np.ndarray) -> Callable[[], object]:
     return lambda: jax.block_until_ready(compiled(given))
 
 
+def drop_in_rows(curves: np.ndarray) -> dict[str, tuple[Callable[[], object], int]]:
+    """Return the calls of popfit's drop-ins for packages that are installed."""
+    rows: dict[str, tuple[Callable[[], object], int]] = {}
+    start = dict(zip("amsc", START, strict=True))
+    if is_installed("lmfit"):
+        from popfit import lmfit
+
+        model = lmfit.Model(gauss)
+        params = model.make_params(**start)
+        rows["popfit.lmfit.fit_many"] = (lambda: lmfit.fit_many(model, curves, params, x=X), len(curves))
+    if is_installed("xarray"):
+        import xarray
+
+        importlib.import_module("popfit.xarray")
+        cube = xarray.DataArray(curves, dims=("star", "x"), coords={"x": X})
+        rows["popfit.xarray"] = (lambda: cube.popfit.curvefit("x", gauss, p0=start), len(curves))
+    if is_installed("astropy"):
+        from astropy.modeling import models
+
+        from popfit import astropy
+
+        compound = models.Gaussian1D(7.0, 0.1, 1.0) + models.Const1D(0.5)
+        settings = {"model": compound, "fitter": astropy.TRFLSQFitter(), "fitting_axes": 1, "world": (X,)}
+        rows["popfit.astropy"] = (lambda: astropy.parallel_fit_dask(data=curves, **settings), len(curves))
+    return rows
+
+
 def rival_rows(curves: np.ndarray) -> dict[str, tuple[Callable[[], object], int]]:
     """Return the calls of other packages that are installed, and how many curves each fits."""
     rows: dict[str, tuple[Callable[[], object], int]] = {"scipy, a loop": (lambda: scipy_loop(curves), len(curves))}
@@ -144,6 +172,19 @@ def rival_rows(curves: np.ndarray) -> dict[str, tuple[Callable[[], object], int]
     return rows
 
 
+def measure(calls: dict[str, tuple[Callable[[], object], int]], rounds: int) -> dict[str, list[float]]:
+    """Measure calls in turn, print their medians and return their times per curve."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, (call, count) in calls.items():
+            times[name].append(seconds(call) / count)
+    base = statistics.median(times["popfit.curve_fit"])
+    for name, found in times.items():
+        middle = statistics.median(found)
+        print(f"  {name:28} {1e6 * middle:10.3f} µs per curve  {middle / base:8.1f} ×")
+    return times
+
+
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
@@ -153,21 +194,12 @@ def main() -> None:
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     curves = noisy_curves(arguments.curves)
-    calls: dict[str, tuple[Callable[[], object], int]] = {
-        "popfit.curve_fit": (lambda: popfit.curve_fit(gauss, X, curves, p0=START), len(curves)),
-        **rival_rows(curves[: arguments.rivals]),
-    }
-    if is_installed("jax"):
-        calls["JAX, jit(vmap(LM))"] = (jax_fits(curves), len(curves))
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(arguments.rounds):
-        for name, (call, count) in calls.items():
-            times[name].append(seconds(call) / count)
-    base = statistics.median(times["popfit.curve_fit"])
+    own = {"popfit.curve_fit": (lambda: popfit.curve_fit(gauss, X, curves, p0=START), len(curves))}
     print(f"{len(curves)} curves of {X.size} points, 4 parameters, with covariances")
-    for name, found in times.items():
-        middle = statistics.median(found)
-        print(f"  {name:28} {1e6 * middle:10.3f} µs per curve  {middle / base:8.1f} ×")
+    times = measure({**own, **drop_in_rows(curves), **rival_rows(curves[: arguments.rivals])}, arguments.rounds)
+    if is_installed("jax"):  # last, since its threads go on
+        print("beside JAX")
+        measure({**own, "JAX, jit(vmap(LM))": (jax_fits(curves), len(curves))}, arguments.rounds)
     # one curve
     formula = popfit.Formula("a*exp(-(x - m)^2/(2*s^2)) + c", parameters=list("amsc"))
     single = {
@@ -184,7 +216,7 @@ def main() -> None:
     through = statistics.median(seconds(lambda: gf.fit(data, None, gf.ModelID.GAUSS_2D, starts)) for _ in range(3))
     direct = statistics.median(seconds(lambda: fitter.fit(points, data, starts, covariance=False)) for _ in range(3))
     print(
-        f"popfit.gpufit, 10⁶ spots of 5 × 5 {len(data) / through / 1e6:.2f} M/s, CurveFitter {len(data) / direct / 1e6:.2f} M/s"
+        f"popfit.gpufit, 10⁶ spots {len(data) / through / 1e6:.2f} M/s, CurveFitter {len(data) / direct / 1e6:.2f} M/s"
     )
     # a function that is no formula
     some = curves[:10_000]
