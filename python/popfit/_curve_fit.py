@@ -72,8 +72,8 @@ def curve_fit(
     Parameters
     ----------
     f : callable or Formula
-        The model, ``f(x, a, b, …)``. A function of numpy becomes a formula with exact derivatives; one that is none is
-        called for each evaluation.
+        The model, ``f(x, a, b, …)``. A function of numpy becomes a formula with exact derivatives. Where this is
+        impossible scipy fits one curve, and fits of many call the function itself; a warning says why.
     xdata : array or object
         What `f` gets as its first argument; with `x_per_curve` (curves, points) or (curves, predictors, points).
     ydata : array, (points) or (curves, points)

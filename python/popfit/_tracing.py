@@ -664,7 +664,7 @@ def distinct_names(names: Sequence[str], others: Iterable[str]) -> list[str]:
     return own
 
 
-#: Names that mean something in formulas.
+#: Names of functions, constants and operators of formulas.
 _RESERVED = {
     *_FUNCTIONS.values(),
     *_PAIRS.values(),

@@ -55,7 +55,7 @@ class CurveFitter:
     ----------
     model : Formula, str or callable
         A formula, its text, or a function of numpy, ``f(x, a, b, …)``. A function is traced: it becomes a formula with
-        exact derivatives. One that is none is called for each evaluation, which a `PopfitWarning` says.
+        exact derivatives. Where this is impossible fits call the function itself, and a `PopfitWarning` says why.
     parameters : sequence of str, optional
         Names of a function's parameters; by default those of its signature.
     bounds : mapping of str to pair of float
