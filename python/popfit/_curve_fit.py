@@ -268,6 +268,10 @@ def _fit_one(
     lower, upper = request.limits(len(names))
     method = _checked_method(request.method, bool(np.any(lower > -np.inf) or np.any(upper < np.inf)))
     start = feasible_starts(lower, upper) if p0 is None else p0
+    if p0 is None and not lower.shape == upper.shape == (len(names),):
+        raise InputError(
+            f"bounds have the shapes {lower.shape} and {upper.shape}; give ({len(names)},)", argument="bounds"
+        )
     if lower.shape != start.shape or upper.shape != start.shape:
         raise ValueError("Inconsistent shapes between bounds and `x0`.")
     if np.any(lower >= upper):
@@ -359,6 +363,8 @@ def _fit_one(
         return by_scipy(rivals[0])
     if y.size == 1:  # scipy broadcasts it
         y = np.full(np.size(request.f(x, *start)), y.ravel()[0])
+        if y.size < len(names):
+            return by_scipy("fewer points than parameters")
     # 4. The fit.
     fitter = request.fitter(names, device)
     y = y.ravel()

@@ -113,7 +113,10 @@ def model_of_function(
         If it is none, or if formula and function differ near the starts.
     """
     traced, columns = _traced_at(function, x, names)
-    model = Formula(traced.text, traced.predictors, traced.parameters)._model
+    try:
+        model = Formula(traced.text, traced.predictors, traced.parameters)._model
+    except InputError as error:  # such as a constant that overflows
+        raise NotTraceableError(str(error.args[0]).partition("\n")[0]) from error
     found = ModelAtPoints(model, columns, function, True)
     generator = np.random.default_rng(0)
     for curve in sorted({0, x.curves // 2, x.curves - 1}):

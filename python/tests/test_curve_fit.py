@@ -89,12 +89,13 @@ def test_scipys_exceptions() -> None:
         {"ydata": y, "f": lambda x: x},
         {"ydata": y, "maxfev": 1, "p0": [1.0, 9.0, -3.0]},
         {"ydata": y, "no_such_argument": 3},
+        {"ydata": y[:1], "xdata": X[:1], "p0": [1.0, 1.0, 1.0]},
     ]
     for call in calls:
         call = {"f": decay, "xdata": X, **call}
         with pytest.raises((ValueError, TypeError, RuntimeError)) as wanted, warnings.catch_warnings(action="ignore"):
             optimize.curve_fit(**call)
-        with pytest.raises((ValueError, TypeError, RuntimeError)) as found:
+        with pytest.raises((ValueError, TypeError, RuntimeError)) as found, warnings.catch_warnings(action="ignore"):
             popfit.curve_fit(**call)
         assert found.type is wanted.type, call
         if found.type is ValueError and "unknown" not in str(wanted.value) and call.get("method") != "newton":
@@ -197,6 +198,12 @@ def test_the_rival_does_what_popfit_does_not() -> None:
         popfit.curve_fit(decay, X, y, method="trf", x_scale=[1.0, 1.0, 1.0])
     with pytest.raises(popfit.InputError, match="callback"):
         popfit.curve_fit(decay, X, decays(2), callback=print)
+    own = pytest.warns(popfit.PopfitWarning, match="fewer points than parameters")
+    with pytest.warns(optimize.OptimizeWarning), own:
+        popt, _ = popfit.curve_fit(decay, X[:2], y[:2], method="trf")
+    assert popt.shape == (3,)
+    with pytest.raises(popfit.InputError, match=r"bounds have the shapes \(2,\) and \(2,\); give \(3,\)"):
+        popfit.curve_fit(decay, X, y, bounds=([0.0, 0.0], [1.0, 1.0]))
 
 
 def test_masks_and_estimators_are_not_lost_on_the_way_to_scipy() -> None:

@@ -178,6 +178,7 @@ def writes(x: Any, a: Any) -> Any:
         (lambda x, a: np.array([a * t if t > 1.0 else a + t for t in x]), "expressions that differ"),
         (lambda x, a: a * x[:10], "shape"),
         (lambda x, a: a * np.nan + x, "nan"),
+        (lambda x, a: a * np.log(a * 0.0 - 1.0) + x, "not a finite number"),
         (lambda x, a: a.nonsense * x, "nonsense"),
         (lambda x, a: "text", "text|str"),
         (lambda x, a: sum((a * x) ** k * np.sin(k * a * x) for k in range(1000)), "characters"),
