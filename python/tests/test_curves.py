@@ -376,6 +376,32 @@ def test_an_interrupt_ends_calls_of_functions(tmp_path: pathlib.Path) -> None:
     assert float(seconds) < 2.5 and count == "2000" and int(interrupted) > 0
 
 
+MEMORY = """
+import numpy as np, popfit
+def high_water():
+    lines = open("/proc/self/status").read().splitlines()
+    return {line.split(":")[0]: int(line.split()[1]) for line in lines if line.startswith("Vm")}
+x = np.arange(25.0)
+y = np.empty((400_000, 25), np.float32)
+y[:] = np.exp(-0.2 * x)
+y *= np.random.default_rng(0).uniform(1.0, 3.0, (400_000, 1)).astype(np.float32)
+fitter = popfit.CurveFitter(lambda x, a, k: a * np.exp(-k * x))
+fitter.fit(x, y[:5000], [1.0, 0.1])
+before = high_water()["VmRSS"]
+fits = fitter.fit(x, y, [1.0, 0.1])
+results = sum(getattr(fits, name).nbytes for name in fits._ROWS)
+print((high_water()["VmHWM"] - before) * 1024 - results, y.nbytes + results)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
+def test_memory(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "memory.py"
+    script.write_text(MEMORY)
+    beyond, held = map(int, run_python(script).stdout.split())
+    assert beyond < 0.1 * held
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_fork_is_refused() -> None:
     code = (
