@@ -17,7 +17,7 @@ from popfit._errors import InputError
 Array = npt.NDArray[Any]
 
 
-class Prepared(NamedTuple):
+class CurveData(NamedTuple):
     """Curves as a user gives them, checked."""
 
     x: Xdata
@@ -31,7 +31,7 @@ class Prepared(NamedTuple):
         arrays = {**self.arrays, "x": model.x}
         if starts is not None:
             arrays["starts"] = np.ascontiguousarray(starts)
-        return {"arrays": arrays, "x_per_curve": self.x.is_own, "points": self.x.points}
+        return {"arrays": arrays, "x_per_curve": self.x.x_per_curve, "points": self.x.points}
 
     def masked(self) -> npt.NDArray[np.bool_]:
         """Return which points do not count, of all curves or of each: masked ones, and those of infinite sigma."""
@@ -47,7 +47,7 @@ class Prepared(NamedTuple):
         return np.full(self.x.curves, used)
 
 
-def prepared(
+def prepare_curves(
     names: Sequence[str],
     x: Any,
     y: Any,
@@ -56,7 +56,7 @@ def prepared(
     mask: Any,
     bounds: tuple[Any, Any] | None,
     x_per_curve: bool,
-) -> Prepared:
+) -> CurveData:
     """Return the curves of a fit, checked.
 
     Raises
@@ -101,7 +101,7 @@ def prepared(
         arrays["mask"] = np.ascontiguousarray(joined)
     if bounds is not None:
         arrays["lower"], arrays["upper"] = _bounds(bounds, len(names), count)
-    return Prepared(there, arrays, is_single)
+    return CurveData(there, arrays, is_single)
 
 
 def plain_x(x: Any) -> tuple[Any, Array | None]:
@@ -112,11 +112,11 @@ def plain_x(x: Any) -> tuple[Any, Array | None]:
     return np.array(_floats("x", numbers), dtype=np.float64), mask
 
 
-def _xdata(x: Any, is_own: bool, count: int, points: int) -> tuple[Xdata, Array | None]:
+def _xdata(x: Any, x_per_curve: bool, count: int, points: int) -> tuple[Xdata, Array | None]:
     """Return the points of curves, and which of them are masked."""
     values, mask = plain_x(x)
     if isinstance(values, np.ndarray):
-        if is_own and (values.ndim not in (2, 3) or values.shape[0] != count or values.shape[-1] != points):
+        if x_per_curve and (values.ndim not in (2, 3) or values.shape[0] != count or values.shape[-1] != points):
             raise InputError(
                 f"x has the shape {values.shape}; with x_per_curve give ({count}, {points}) or "
                 f"({count}, predictors, {points})",
@@ -125,12 +125,12 @@ def _xdata(x: Any, is_own: bool, count: int, points: int) -> tuple[Xdata, Array 
         if mask is not None and mask.any():
             if mask.shape[-1] != points:
                 raise InputError(f"x: masked values, of the shape {mask.shape}; mask y instead", argument="x")
-            of_points = mask.reshape((count, -1, points) if is_own else (-1, points))
-            return Xdata(values, is_own, count, points), np.asarray(of_points.any(axis=-2))
-        return Xdata(values, is_own, count, points), None
-    if is_own:
+            of_points = mask.reshape((count, -1, points) if x_per_curve else (-1, points))
+            return Xdata(values, x_per_curve, count, points), np.asarray(of_points.any(axis=-2))
+        return Xdata(values, x_per_curve, count, points), None
+    if x_per_curve:
         raise InputError(f"x: {type(x).__name__}; with x_per_curve give an array", argument="x")
-    return Xdata(values, is_own, count, points), None
+    return Xdata(values, x_per_curve, count, points), None
 
 
 def _floats(argument: str, values: Any) -> Array:

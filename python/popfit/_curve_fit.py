@@ -13,11 +13,11 @@ import numpy.typing as npt
 from popfit import _popfit
 from popfit._arrays import split_mask, unit_of, warn_caller
 from popfit._checks import check_choice, check_integer
-from popfit._curve_data import prepared
+from popfit._curve_data import prepare_curves
 from popfit._curve_models import ModelAtPoints, agrees_at_results
 from popfit._errors import InputError, PopfitWarning
 from popfit._progress import Progress
-from popfit._rival import delegated
+from popfit._rival import rival_function
 from popfit.curves import CurveFits, CurveFitter, Options
 from popfit.devices import Device
 from popfit.formula import Formula, parameter_names
@@ -234,7 +234,7 @@ class _Request:
         return lower, upper
 
 
-def _checked_method(method: str | None, is_bounded: bool) -> str:
+def _check_method(method: str | None, is_bounded: bool) -> str:
     """Return scipy's method, or raise its exception."""
     method = method or ("trf" if is_bounded else "lm")
     if method == "lm" and is_bounded:
@@ -244,7 +244,7 @@ def _checked_method(method: str | None, is_bounded: bool) -> str:
     return method
 
 
-def feasible_starts(lower: Array, upper: Array) -> Array:
+def choose_feasible_starts(lower: Array, upper: Array) -> Array:
     """Return starts between bounds, as scipy chooses them: 1 without bounds, 1 from a single one, else the middle."""
     below, above = np.isfinite(lower), np.isfinite(upper)
     with np.errstate(invalid="ignore"):
@@ -266,8 +266,8 @@ def _fit_one(
     names = request.names()
     p0 = None if request.p0 is None else np.atleast_1d(_plain("p0", request.p0)).ravel()
     lower, upper = request.limits(len(names))
-    method = _checked_method(request.method, bool(np.any(lower > -np.inf) or np.any(upper < np.inf)))
-    start = feasible_starts(lower, upper) if p0 is None else p0
+    method = _check_method(request.method, bool(np.any(lower > -np.inf) or np.any(upper < np.inf)))
+    start = choose_feasible_starts(lower, upper) if p0 is None else p0
     if p0 is None and not lower.shape == upper.shape == (len(names),):
         raise InputError(
             f"bounds have the shapes {lower.shape} and {upper.shape}; give ({len(names)},)", argument="bounds"
@@ -336,7 +336,7 @@ def _fit_one(
             rest |= {"x": x[..., ~mask], "y": y[~mask]}
             if sigma is not None and sigma.size > 1:
                 rest["sigma"] = sigma[~mask] if sigma.ndim == 1 else sigma[np.ix_(~mask, ~mask)]
-        fit = delegated("scipy.optimize", "curve_fit", reason)
+        fit = rival_function("scipy.optimize", "curve_fit", reason)
         try:
             return fit(
                 request.f,
@@ -355,7 +355,7 @@ def _fit_one(
         except RuntimeError as error:
             if errors == "raise":
                 raise
-            return _no_fit(len(names), str(error), full_output)
+            return _failed_answer(len(names), str(error), full_output)
 
     if rivals:
         if request.needs_popfit():
@@ -368,7 +368,7 @@ def _fit_one(
     # 4. The fit.
     fitter = request.fitter(names, device)
     y = y.ravel()
-    given = prepared(names, x, y, start, sigma, mask, None if method == "lm" else (lower, upper), False)
+    given = prepare_curves(names, x, y, start, sigma, mask, None if method == "lm" else (lower, upper), False)
     model, reason = fitter.model_at(given)
     options = Options(covariance=True, exact=True)
     fits = None if reason is not None else fitter.run(model, given, options, watch)
@@ -385,8 +385,8 @@ def _fit_one(
         cause = f"Optimal parameters not found: {_failure(fits, 0, request, method)}"
         if errors == "raise":
             raise fits.failure or RuntimeError(cause)
-        return _no_fit(len(names), cause, full_output)
-    model, _ = fits._remembered()
+        return _failed_answer(len(names), cause, full_output)
+    model, _ = fits._model_and_data()
     popt = fits.parameters[0]
     pcov, is_known = _covariances(fits, model, request)
     if not is_known.all() and fits.converged[0]:
@@ -409,8 +409,8 @@ def _fit_many(
     names = request.names()
     lower, upper = request.limits(len(names))
     is_bounded = bool(np.any(lower > -np.inf) or np.any(upper < np.inf))
-    method = _checked_method(request.method, is_bounded)
-    p0 = feasible_starts(lower, upper) if request.p0 is None else request.p0
+    method = _check_method(request.method, is_bounded)
+    p0 = choose_feasible_starts(lower, upper) if request.p0 is None else request.p0
     for name in DELEGATED:
         if request.kwargs.get(name) is not None:
             raise InputError(f"{name}: popfit has no answer to it; fit curves one by one for it", argument=name)
@@ -422,7 +422,7 @@ def _fit_many(
         missing = _missing(x, np.asarray(y, float), request.nan_policy)
         if missing is not None:
             mask = missing if mask is None else missing | mask
-    given = prepared(
+    given = prepare_curves(
         names,
         request.xdata,
         y,
@@ -434,8 +434,8 @@ def _fit_many(
     )
     fitter = request.fitter(names, device)
     jac = request.jac if callable(request.jac) else None
-    fits = fitter.fit_prepared(given, Options(covariance=True, exact=layout["exact"]), watch, jac)
-    model, _ = fits._remembered()
+    fits = fitter.fit_data(given, Options(covariance=True, exact=layout["exact"]), watch, jac)
+    model, _ = fits._model_and_data()
     failed = np.flatnonzero(~fits.converged)
     if failed.size and errors == "raise":
         cause = _failure(fits, failed[0], request, method)
@@ -538,7 +538,7 @@ def _pivoted_qr(matrix: Array) -> tuple[Array, Array, Array]:
     return q, r, order
 
 
-def _no_fit(parameters: int, cause: str, full_output: bool) -> Any:
+def _failed_answer(parameters: int, cause: str, full_output: bool) -> Any:
     """Return the answer of one curve that could not be fitted, with a warning."""
     warn_caller(cause)
     answer = np.full(parameters, np.nan), np.full((parameters, parameters), np.nan)

@@ -34,19 +34,19 @@ class Xdata(NamedTuple):
     #: The user's x: of all curves, or with the curves as its first axis.
     values: Any
     #: True if each curve has its own.
-    is_own: bool
+    x_per_curve: bool
     #: Numbers of curves and of points.
     curves: int
     points: int
 
     def of_curve(self, curve: int) -> Any:
         """Return the x of a curve."""
-        return self.values[curve] if self.is_own else self.values
+        return self.values[curve] if self.x_per_curve else self.values
 
     def joined(self) -> Any:
         """Return the x of all curves as if they were one: (curves·points) or (predictors, curves·points)."""
-        if not self.is_own or self.values.ndim == 2:
-            return self.values.ravel() if self.is_own else self.values
+        if not self.x_per_curve or self.values.ndim == 2:
+            return self.values.ravel() if self.x_per_curve else self.values
         return np.moveaxis(self.values, 1, 0).reshape(self.values.shape[1], -1)
 
 
@@ -74,7 +74,7 @@ def model_of_formula(formula: Formula, x: Xdata) -> ModelAtPoints:
     """
     rows = np.asarray(x.values)
     shape: tuple[int, ...] = (len(formula.predictors), x.points)
-    if x.is_own:
+    if x.x_per_curve:
         rows = rows[:, np.newaxis] if rows.ndim == 2 else rows
         shape = (x.curves, *shape)
     else:
@@ -112,7 +112,7 @@ def model_of_function(
     NotTraceableError
         If it is none, or if formula and function differ near the starts.
     """
-    traced, columns = _traced_at(function, x, names)
+    traced, columns = _trace_at_points(function, x, names)
     try:
         model = Formula(traced.text, traced.predictors, traced.parameters)._model
     except InputError as error:  # such as a constant that overflows
@@ -130,19 +130,19 @@ def model_of_function(
     return found
 
 
-def _traced_at(function: Callable[..., Any], x: Xdata, names: Sequence[str]) -> tuple[Trace, Array]:
+def _trace_at_points(function: Callable[..., Any], x: Xdata, names: Sequence[str]) -> tuple[Trace, Array]:
     """Return a function as a formula, and its predictors at the points: (predictors, points), or of each curve.
 
     The points of all curves are traced as if they were those of one, if the function treats each by itself; else curve
     by curve.
     """
-    if not x.is_own:
+    if not x.x_per_curve:
         traced = trace(function, x.values, names, x.points)
         return traced, np.array(traced.columns)
     try:
         traced = trace(function, x.joined(), names, x.points * x.curves)
         columns = np.moveaxis(np.array(traced.columns).reshape(-1, x.curves, x.points), 0, 1)
-        if all(_is_traced_to(function, x, curve, names, traced, columns[curve]) for curve in _telling_curves(x)):
+        if all(_has_same_trace(function, x, curve, names, traced, columns[curve]) for curve in _telling_curves(x)):
             return traced, np.ascontiguousarray(columns)
     except NotTraceableError:
         pass  # of each curve it may be a formula
@@ -152,7 +152,7 @@ def _traced_at(function: Callable[..., Any], x: Xdata, names: Sequence[str]) -> 
     return each[0], np.array([one.columns for one in each])
 
 
-def _is_traced_to(
+def _has_same_trace(
     function: Callable[..., Any], x: Xdata, curve: int, names: Sequence[str], traced: Trace, columns: Array
 ) -> bool:
     """Return True if a curve's points alone are traced to this formula and these predictors."""
@@ -184,7 +184,7 @@ def agrees(found: ModelAtPoints, x: Xdata, curve: int, parameters: Array, tolera
     assert found.function is not None
     with np.errstate(all="ignore"):
         wanted = np.asarray(found.function(x.of_curve(curve), *parameters), dtype=np.float64)
-    columns = found.x[curve] if x.is_own else found.x
+    columns = found.x[curve] if x.x_per_curve else found.x
     values = found.model.values(columns.ravel(), np.ascontiguousarray(parameters, dtype=np.float64))
     wanted = np.broadcast_to(wanted, (x.points,)) if wanted.ndim == 0 else wanted.ravel()
     if wanted.shape != values.shape:
@@ -226,7 +226,7 @@ def model_of_calls(
     derivatives : callable, optional
         Derivatives by the parameters, (points, P), of the function's first argument and parameters.
     """
-    if x.is_own:
+    if x.x_per_curve:
         shape = x.values.shape[1:]
         rows = np.ascontiguousarray(x.values, dtype=np.float64).reshape(x.curves, -1, x.points)
 
@@ -259,7 +259,7 @@ def model_of_calls(
         returned = np.asarray(function(x.values, *parameters.T[:, :, np.newaxis]), dtype=np.float64)
         return np.ascontiguousarray(np.broadcast_to(returned, (len(parameters), x.points))).ravel()
 
-    may_broadcast = not (singly or x.is_own or x.curves < 2 or derivatives is not None)
+    may_broadcast = not (singly or x.x_per_curve or x.curves < 2 or derivatives is not None)
     broadcasts = may_broadcast and _broadcasts(function, x, starts)
     predictors = distinct_names([f"x{k}" for k in range(rows.shape[-2])], names)
     model = _popfit.CurveModel.function(

@@ -28,7 +28,7 @@ def markdown_table(rival: str, differences: Sequence[Difference]) -> str:
     return "\n".join(lines)
 
 
-def delegated(module: str, name: str, reason: str) -> Any:
+def rival_function(module: str, name: str, reason: str) -> Any:
     """Return what `module` calls `name`, for a call that popfit cannot answer, with one warning.
 
     Parameters

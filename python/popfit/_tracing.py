@@ -115,7 +115,7 @@ def trace(function: Callable[..., Any], x: Any, names: Sequence[str], points: in
     """
     graph = _Graph()
     parameters = [Traced(graph, graph.node("parameter", k)) for k in range(len(names))]
-    root = _followed(graph, lambda: function(x, *parameters))
+    root = _follow_paths(graph, lambda: function(x, *parameters))
     used = sorted(graph.nodes[node][1] for node in graph.uses(root) if graph.nodes[node][0] == "predictor")
     columns = _broadcast([graph.columns[k] for k in used], points)
     predictors = distinct_names([f"x{k + 1}" for k in range(len(columns))] if len(columns) > 1 else ["x"], names)
@@ -140,7 +140,7 @@ def trace_symbolically(function: Callable[..., Any], predictors: Sequence[str], 
     rows = [Traced(graph, graph.node("predictor", k)) for k in range(len(predictors))]
     x: Any = rows[0] if len(rows) == 1 else tuple(rows)
     parameters = [Traced(graph, graph.node("parameter", k)) for k in range(len(names))]
-    root = _followed(graph, lambda: function(x, *parameters))
+    root = _follow_paths(graph, lambda: function(x, *parameters))
     if graph.columns:
         raise NotTraceableError("it uses an array of its own beside x")
     return _Printer(graph, dict(enumerate(predictors)), names).text(root)
@@ -225,7 +225,7 @@ class _Graph:
         return self.decisions[condition]
 
 
-def _followed(graph: _Graph, call: Callable[[], Any]) -> int:
+def _follow_paths(graph: _Graph, call: Callable[[], Any]) -> int:
     """Return the node of a function's result, the results of its paths joined by `select`."""
     pending: list[list[tuple[int, bool]]] = [[]]
     paths: list[tuple[list[tuple[int, bool]], int]] = []
@@ -234,16 +234,16 @@ def _followed(graph: _Graph, call: Callable[[], Any]) -> int:
             raise NotTraceableError(f"it has more than {MAX_PATHS} paths through its branches")
         graph.given, graph.decisions = pending.pop(), {}
         begun = len(graph.given)
-        result = _called(graph, call)
+        result = _call_once(graph, call)
         taken = list(graph.decisions.items())
         paths.append((taken, result))
         for k in range(begun, len(taken)):
             condition, outcome = taken[k]
             pending.append([*taken[:k], (condition, not outcome)])
-    return _joined(graph, paths, 0)
+    return _join_paths(graph, paths, 0)
 
 
-def _called(graph: _Graph, call: Callable[[], Any]) -> int:
+def _call_once(graph: _Graph, call: Callable[[], Any]) -> int:
     """Return the node of a function's result on one path."""
     try:
         with np.errstate(all="ignore"):
@@ -257,11 +257,11 @@ def _called(graph: _Graph, call: Callable[[], Any]) -> int:
     if isinstance(result, TracedComplex):
         raise NotTraceableError("it returns complex numbers")
     if isinstance(result, np.ndarray) and result.dtype == object:
-        return _unified(graph, [graph.operand(one) for one in result.ravel()])
+        return _unify_values(graph, [graph.operand(one) for one in result.ravel()])
     return graph.operand(result)
 
 
-def _unified(graph: _Graph, nodes: list[int]) -> int:
+def _unify_values(graph: _Graph, nodes: list[int]) -> int:
     """Return the node of values that a function has computed one by one: numbers that differ become a predictor.
 
     Raises
@@ -278,7 +278,7 @@ def _unified(graph: _Graph, nodes: list[int]) -> int:
     if operation in _LEAVES or any(other[0] != operation or len(other) != 1 + len(operands) for other in others):
         raise NotTraceableError("it computes its values one by one, by expressions that differ")
     columns = zip(*(other[1:] for other in others), strict=True)
-    return graph.node(operation, *(_unified(graph, list(column)) for column in columns))
+    return graph.node(operation, *(_unify_values(graph, list(column)) for column in columns))
 
 
 def traced_part(graph: _Graph, call: Callable[[], Any]) -> Traced:
@@ -288,18 +288,18 @@ def traced_part(graph: _Graph, call: Callable[[], Any]) -> Traced:
     """
     whole = graph.given, graph.decisions
     try:
-        return Traced(graph, _followed(graph, call))
+        return Traced(graph, _follow_paths(graph, call))
     finally:
         graph.given, graph.decisions = whole
 
 
-def _joined(graph: _Graph, paths: list[tuple[list[tuple[int, bool]], int]], depth: int) -> int:
+def _join_paths(graph: _Graph, paths: list[tuple[list[tuple[int, bool]], int]], depth: int) -> int:
     """Return the node of paths that agree in their first decisions."""
     if len(paths) == 1:
         return paths[0][1]
     condition = paths[0][0][depth][0]
     sides = {
-        outcome: _joined(graph, [path for path in paths if path[0][depth][1] == outcome], depth + 1)
+        outcome: _join_paths(graph, [path for path in paths if path[0][depth][1] == outcome], depth + 1)
         for outcome in (True, False)
     }
     if sides[True] == sides[False]:
@@ -322,7 +322,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         # `y += …` assigns what is returned
         if method != "__call__" or kwargs or not all(any(one is given for given in inputs) for one in outputs):
             raise NotTraceableError(f"it calls numpy.{ufunc.__name__} with arguments that formulas do not have")
-        return _applied(self.graph, ufunc.__name__, inputs)
+        return _record_ufunc(self.graph, ufunc.__name__, inputs)
 
     def __array_function__(
         self, function: Callable[..., Any], types: Iterable[type], args: Sequence[Any], kwargs: dict[str, Any]
@@ -336,7 +336,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     def __getattr__(self, name: str) -> Any:
         """Return the method that numpy calls for an element of an array of objects."""
         if name in _FUNCTIONS:
-            return lambda: _applied(self.graph, name, [self])
+            return lambda: _record_ufunc(self.graph, name, [self])
         raise AttributeError(f"a parameter has no attribute {name!r} while its function is traced")
 
     def __bool__(self) -> bool:
@@ -438,14 +438,14 @@ class TracedComplex(np.lib.mixins.NDArrayOperatorsMixin):
         raise NotTraceableError("it takes a parameter for a plain number")
 
 
-def _applied(graph: _Graph, name: str, inputs: Sequence[Any]) -> Any:
+def _record_ufunc(graph: _Graph, name: str, inputs: Sequence[Any]) -> Any:
     """Return the stand-in of a ufunc's result."""
     if any(isinstance(one, np.ndarray) and one.dtype == object for one in inputs):
-        return np.frompyfunc(lambda *elements: _applied(graph, name, elements), len(inputs), 1)(
+        return np.frompyfunc(lambda *elements: _record_ufunc(graph, name, elements), len(inputs), 1)(
             *(np.array(one, dtype=object) if isinstance(one, Traced) else one for one in inputs)
         )
     if any(isinstance(one, TracedComplex) or np.iscomplexobj(one) for one in inputs if not isinstance(one, Traced)):
-        return _applied_to_complex(graph, name, inputs)
+        return _record_complex_ufunc(graph, name, inputs)
     if name in _OPERATORS:
         sign = _OPERATORS[name]
         if sign in "+*" and all(_is_condition(graph, one) for one in inputs):  # as numpy adds truth values
@@ -554,7 +554,7 @@ def _sum_of(a: Any, b: Any) -> Any:
     return a + b
 
 
-def _applied_to_complex(graph: _Graph, name: str, inputs: Sequence[Any]) -> Any:
+def _record_complex_ufunc(graph: _Graph, name: str, inputs: Sequence[Any]) -> Any:
     """Return the stand-in of a ufunc of complex numbers."""
     if name in ("add", "subtract", "multiply", "divide", "true_divide"):
         (a, b), (c, d) = map(_parts, inputs)

@@ -26,7 +26,7 @@ from astropy.wcs.wcsapi import (  # type: ignore[import-untyped,unused-ignore]
 )
 
 from popfit._arrays import split_mask, warn_caller
-from popfit._curve_data import prepared
+from popfit._curve_data import prepare_curves
 from popfit._curve_fit import ROUNDS_PER_CALL
 from popfit._curve_models import ModelAtPoints, agrees_at_results, model_of_function
 from popfit._errors import InputError
@@ -350,7 +350,7 @@ class _PopfitFitter:
         # 3. The fit.
         x = np.stack([np.asarray(one, dtype=np.float64) for one in inputs])
         is_bounded = bool(np.isfinite(lower).any() or np.isfinite(upper).any())
-        given = prepared(
+        given = prepare_curves(
             names,
             x,
             np.asarray(y).ravel(),
@@ -906,7 +906,7 @@ class _Block:
         open_ends = np.full(len(self.varying), np.inf)
         is_bounded = bool(np.isfinite(lower).any() or np.isfinite(upper).any())
         masked = ~counts[some]
-        given = prepared(
+        given = prepare_curves(
             names,
             x,
             y[some],

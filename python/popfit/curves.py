@@ -14,7 +14,7 @@ import numpy.typing as npt
 from popfit import _popfit
 from popfit._arrays import warn_caller
 from popfit._checks import check_choice, check_integer, check_switch, close_name, is_number, timeout_seconds
-from popfit._curve_data import Prepared, plain_x, prepared
+from popfit._curve_data import CurveData, plain_x, prepare_curves
 from popfit._curve_models import (
     ModelAtPoints,
     Xdata,
@@ -220,12 +220,12 @@ class CurveFitter:
             At Ctrl-C; its attribute `fits` has what was fitted.
         """
         watch = {"progress": progress, "timeout": timeout, "threads": threads}
-        given = prepared(self.parameters, x, y, p0, sigma, mask, bounds, x_per_curve)
+        given = prepare_curves(self.parameters, x, y, p0, sigma, mask, bounds, x_per_curve)
         options = Options(check_switch("covariance", covariance), check_switch("exact", exact))
-        return self.fit_prepared(given, options, watch)
+        return self.fit_data(given, options, watch)
 
-    def fit_prepared(
-        self, given: Prepared, options: Options, watch: dict[str, Any], jac: Callable[..., Any] | None = None
+    def fit_data(
+        self, given: CurveData, options: Options, watch: dict[str, Any], jac: Callable[..., Any] | None = None
     ) -> CurveFits:
         """Fit curves that are checked; a function that is no formula has the derivatives `jac`, if there are any."""
         model, reason = self.model_at(given)
@@ -239,7 +239,7 @@ class CurveFitter:
         return self.run_calls(given, options, watch, jac)
 
     def run_calls(
-        self, given: Prepared, options: Options, watch: dict[str, Any], jac: Callable[..., Any] | None = None
+        self, given: CurveData, options: Options, watch: dict[str, Any], jac: Callable[..., Any] | None = None
     ) -> CurveFits:
         """Fit the curves by calls of the function, for many curves at once if each gets its own row so."""
         starts = given.arrays["starts"]
@@ -250,7 +250,7 @@ class CurveFitter:
             fits = self.run(model, given, options, watch)
         return fits
 
-    def model_at(self, given: Prepared) -> tuple[ModelAtPoints, str | None]:
+    def model_at(self, given: CurveData) -> tuple[ModelAtPoints, str | None]:
         """Return the model at the curves' points, and why a function is no formula, if it is none."""
         if isinstance(self.model, Formula):
             return model_of_formula(self.model, given.x), None
@@ -267,14 +267,14 @@ class CurveFitter:
             check_size(self.model, given.x, given.arrays["starts"])
             return model_of_calls(self.model, self.parameters, given.x, given.arrays["starts"]), str(error)
 
-    def run(self, model: ModelAtPoints, given: Prepared, options: Options, watch: dict[str, Any]) -> CurveFits:
+    def run(self, model: ModelAtPoints, given: CurveData, options: Options, watch: dict[str, Any]) -> CurveFits:
         """Fit the curves, and return their results."""
         check_progress(watch["progress"])
         limits = {"timeout": timeout_seconds(watch["timeout"]), "threads": thread_count(watch["threads"])}
         settings = {**self.settings_of(model), "covariance": options.covariance}
         stopped: BaseException | None = None
         if given.x.curves == 0:
-            results = _no_results(len(self.parameters))
+            results = _empty_results(len(self.parameters))
         else:
             with progress_function(watch["progress"], "curves") as on_progress:
                 results = _popfit.fit_curves(
@@ -358,7 +358,7 @@ class CurveFits:
     failure: Exception | None
     _fitter: CurveFitter
     _model: ModelAtPoints | None
-    _given: Prepared | None
+    _given: CurveData | None
 
     _ROWS = ("parameters", "errors", "covariance", "chi2", "dof", "status", "flags", "evaluations", "rounds")
 
@@ -366,7 +366,7 @@ class CurveFits:
         raise TypeError("CurveFitter.fit makes CurveFits")
 
     @classmethod
-    def _of(cls, fitter: CurveFitter, model: ModelAtPoints, given: Prepared, results: dict[str, Any]) -> CurveFits:
+    def _of(cls, fitter: CurveFitter, model: ModelAtPoints, given: CurveData, results: dict[str, Any]) -> CurveFits:
         """Return the results of a run."""
         fits = cls.__new__(cls)
         fits.names = fitter.parameters
@@ -450,7 +450,7 @@ class CurveFits:
                 name: values[rows] if values.ndim == 2 and len(values) == self._given.x.curves else values
                 for name, values in self._given.arrays.items()
             }
-            if x.is_own:
+            if x.x_per_curve:
                 x = x._replace(values=x.values[rows])
                 fits._model = self._model._replace(x=self._model.x[rows])
             fits._given = self._given._replace(x=x, arrays=arrays)
@@ -486,21 +486,21 @@ class CurveFits:
     def _predicted(self, x: Any, covariance: Array | None, threads: int | None) -> npt.NDArray[np.float64]:
         """Return best-fit curves, or with covariances their standard errors, at the points of the data or at others."""
         if x is None:
-            model, given = self._remembered()
+            model, given = self._model_and_data()
         else:
             values, _ = plain_x(x)
             points = _points_of(values)
             if len(self) == 0:
                 return np.empty((0, points))
             y, starts = np.zeros((len(self), points)), np.ascontiguousarray(self.parameters)
-            given = Prepared(Xdata(values, False, len(self), points), {"y": y, "starts": starts}, False)
+            given = CurveData(Xdata(values, False, len(self), points), {"y": y, "starts": starts}, False)
             model, _ = self._fitter.model_at(given)
         curves = given.for_rust(model, self.parameters)
         return _popfit.predict_curves(model.model, curves, covariance, thread_count(threads))
 
     def residuals(self) -> npt.NDArray[np.float64]:
         """Return (y − model)/sigma, (curves, points); NaN where a point is masked."""
-        _, given = self._remembered()
+        _, given = self._model_and_data()
         rest = given.arrays["y"].reshape(len(self), given.x.points) - self.predict()
         if "sigma" in given.arrays:
             rest /= given.arrays["sigma"]
@@ -508,8 +508,8 @@ class CurveFits:
 
     def jacobian(self) -> npt.NDArray[np.float64]:
         """Return the derivatives of the first curve divided by sigma, (points, P), without masked points."""
-        model, given = self._remembered()
-        columns = model.x[0] if given.x.is_own else model.x
+        model, given = self._model_and_data()
+        columns = model.x[0] if given.x.x_per_curve else model.x
         rows = model.model.linearise(columns.ravel(), np.ascontiguousarray(self.parameters[0]))[1:].T
         if "sigma" in given.arrays:
             sigma = given.arrays["sigma"]
@@ -540,7 +540,7 @@ class CurveFits:
         array, (curves, parameters, sigmas, 2)
             Lower and upper limits; NaN where there is none.
         """
-        model, given = self._remembered()
+        model, given = self._model_and_data()
         tied = dict(self._fitter._settings["ties"])
         untied = [name for name in self.names if name not in tied]
         names = [parameters] if isinstance(parameters, str) else list(parameters) or untied
@@ -558,7 +558,7 @@ class CurveFits:
                 {**watch, "progress": on_progress},
             )
 
-    def _remembered(self) -> tuple[ModelAtPoints, Prepared]:
+    def _model_and_data(self) -> tuple[ModelAtPoints, CurveData]:
         """Return the model and the data of these results."""
         if self._model is None or self._given is None:
             raise InputError("these results were unpickled, without their data: give x, or fit again", argument="x")
@@ -586,7 +586,7 @@ class CurveFits:
                     name,
                     "",
                     "",
-                    values.tolist() if values.dtype == object else np.ascontiguousarray(values, _wide(values)),
+                    values.tolist() if values.dtype == object else np.ascontiguousarray(values, _column_type(values)),
                 )
                 for name, values in self._columns().items()
             ]
@@ -600,7 +600,7 @@ class CurveFits:
             raise ModuleNotFoundError(f'{error}: pip install matplotlib, or popfit with "[notebook]"') from error
 
         one = self[[row]]
-        _, given = one._remembered()
+        _, given = one._model_and_data()
         x = np.asarray(given.x.of_curve(0), dtype=np.float64)
         if x.ndim != 1 or x.shape != (given.x.points,):
             raise InputError("plot: x has more than one predictor", argument="x")
@@ -669,12 +669,12 @@ def _points_of(x: Any) -> int:
     return int(np.asarray(x).shape[-1]) if np.ndim(x) else 1
 
 
-def _wide(values: Array) -> Any:
+def _column_type(values: Array) -> Any:
     """Return the type of a column in tables: 64 bits, or 32 of integers that fit."""
     return np.float64 if values.dtype.kind == "f" else np.int64 if values.dtype.itemsize > 2 else np.int32
 
 
-def _no_results(parameters: int) -> dict[str, Any]:
+def _empty_results(parameters: int) -> dict[str, Any]:
     """Return the results of no curve."""
     return {
         "parameters": np.empty((0, parameters)),

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from popfit._curve_data import prepared
+from popfit._curve_data import prepare_curves
 from popfit._rival import Difference
 from popfit.curves import CurveFitter, Options
 from popfit.formula import Formula, parameter_names
@@ -248,9 +248,11 @@ def fit_constrained(
         if weights is not None and estimator_id == EstimatorID.LSE:
             with np.errstate(divide="ignore", invalid="ignore"):
                 sigma = 1.0 / np.sqrt(weights[rows])
-        given = prepared(fitter.parameters, x[rows] if is_own else x, data[rows], starts, sigma, None, limits, is_own)
+        given = prepare_curves(
+            fitter.parameters, x[rows] if is_own else x, data[rows], starts, sigma, None, limits, is_own
+        )
         options = Options(covariance=False, exact=False)
-        found = fitter.fit_prepared(given, options, {"progress": False, "timeout": None, "threads": None})
+        found = fitter.fit_data(given, options, {"progress": False, "timeout": None, "threads": None})
         ended = states[found.status.astype(np.int32) + 128]
         # for Gpufit a change of χ² below the tolerance is none where χ² is below 1
         ended[(ended == _OUT_OF_ITERATIONS) & (found.chi2 < tolerance)] = 0

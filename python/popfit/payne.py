@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from popfit._payne_network import COEFFICIENTS, Floats, has_log_steps, open_network
-from popfit._rival import Difference, delegated, rival_attribute
+from popfit._rival import Difference, rival_attribute, rival_function
 from popfit.spectra import Path
 from popfit.table import FitTable
 
@@ -95,7 +95,7 @@ def fit_normalized_spectrum_single_star_model(
         If the spectrum cannot be fitted.
     """
     if not has_log_steps(wavelength):
-        function = delegated(
+        function = rival_function(
             "The_Payne.fitting", "fit_normalized_spectrum_single_star_model", "wavelength: not uniform in ln λ"
         )
         answer: tuple[Floats, Floats, Floats] = function(norm_spec, spec_err, NN_coeffs, wavelength, mask, p0)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr  # type: ignore[import-not-found,unused-ignore]
 
-from popfit._curve_fit import curve_fit, feasible_starts
+from popfit._curve_fit import choose_feasible_starts, curve_fit
 from popfit._errors import PopfitWarning
 from popfit._rival import Difference
 
@@ -169,7 +169,7 @@ class _Block:
         starts, lower, upper = (
             np.stack(columns[k * self.parameters : (k + 1) * self.parameters], axis=-1) for k in range(3)
         )
-        x, is_own = self._points(axes, kept, core)
+        x, x_per_curve = self._points(axes, kept, core)
         # what is missing does not count, and a curve without data has no fit
         missing = np.zeros(y.shape, dtype=bool)
         if self.skipna:
@@ -178,7 +178,7 @@ class _Block:
         coefficients = np.full((curves, self.parameters), np.nan)
         covariances = np.full((curves, self.parameters, self.parameters), np.nan)
         if some.any():
-            given_x = x[some] if is_own else x
+            given_x = x[some] if x_per_curve else x
             given_x = given_x[..., 0, :] if x.shape[-2] == 1 else given_x
             is_bounded = bool(np.isfinite(lower).any() or np.isfinite(upper).any())
             with warnings.catch_warnings():
@@ -190,7 +190,7 @@ class _Block:
                     np.ma.masked_array(y[some], missing[some]),
                     starts[some],
                     bounds=(lower[some], upper[some]) if is_bounded else (-np.inf, np.inf),
-                    x_per_curve=is_own,
+                    x_per_curve=x_per_curve,
                     errors="raise" if self.errors == "raise" else "nan",
                     **self.settings,
                 )
@@ -249,11 +249,11 @@ def _parameters(function: Callable[..., Any], names: Sequence[str] | None) -> tu
 
 def _start_between(start: float, lower: Any, upper: Any) -> Any:
     """Return a start, or one between the bounds where it does not lie there."""
-    between = feasible_starts(np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64))
+    between = choose_feasible_starts(np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64))
     outside = (np.asarray(start) < lower) | (np.asarray(start) > upper)
     if isinstance(lower, xr.DataArray) or isinstance(upper, xr.DataArray):
         like = xr.broadcast(*(one if isinstance(one, xr.DataArray) else xr.DataArray(one) for one in (lower, upper)))
-        between = feasible_starts(like[0].values, like[1].values)
+        between = choose_feasible_starts(like[0].values, like[1].values)
         where: Any = xr.where
         return where((like[0] > start) | (like[1] < start), like[0].copy(data=between), start)
     return float(between) if outside else start

@@ -208,7 +208,7 @@ def test_which_models_are_formulas() -> None:
         inputs = [np.linspace(0.5, 4.0, 12), np.linspace(2.0, 0.3, 12)][: model.n_inputs]
         function = ours._ModelFunction(model, free)
         starts = np.array([getattr(model, one).value for one in free])
-        given = ours.prepared(free, np.stack(inputs), np.zeros(12), starts, None, None, None, False)
+        given = ours.prepare_curves(free, np.stack(inputs), np.zeros(12), starts, None, None, None, False)
         try:
             ours.model_of_function(function, free, given.x, starts, warns_of_branches=False)
         except ours.NotTraceableError:

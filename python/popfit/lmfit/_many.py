@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from popfit._checks import check_switch, close_name
-from popfit._curve_data import Prepared, prepared
+from popfit._curve_data import CurveData, prepare_curves
 from popfit._curve_models import ModelAtPoints, model_of_calls
 from popfit._errors import InputError
 from popfit._popfit import AT_BOUND
@@ -103,7 +103,7 @@ def fit_many(
         with np.errstate(divide="ignore"):
             sigma = 1.0 / np.abs(np.where(np.isfinite(weights), weights, 0.0))
     bounds = starts.lower, starts.upper
-    given = prepared(
+    given = prepare_curves(
         starts.names,
         keywords,
         curves,
@@ -115,14 +115,14 @@ def fit_many(
     )
     fitter = _Fitter(function, parameters=starts.names, fixed=starts.fixed, absolute_sigma=True)
     watch = {"progress": False, "timeout": None, "threads": None}
-    fits = fitter.fit_prepared(given, Options(covariance=True, exact=False), watch)
+    fits = fitter.fit_data(given, Options(covariance=True, exact=False), watch)
     return LmfitMany(model, starts, curves, weights, mask, keywords, check_switch("scale_covar", scale_covar), fits)
 
 
 class _Fitter(CurveFitter):
     """Fits models of lmfit, of whose branches nobody is warned."""
 
-    def model_at(self, given: Prepared) -> tuple[ModelAtPoints, str | None]:
+    def model_at(self, given: CurveData) -> tuple[ModelAtPoints, str | None]:
         """Return the model at the curves' points, and why it is no formula, if it is none."""
         function = self.model
         assert isinstance(function, ModelFunction)

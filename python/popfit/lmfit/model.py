@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from lmfit.minimizer import coerce_float64  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
-from popfit._curve_data import prepared
+from popfit._curve_data import prepare_curves
 from popfit._curve_models import ModelAtPoints, agrees_at_results
 from popfit._errors import PopfitWarning
 from popfit._rival import rival_attribute
@@ -346,7 +346,7 @@ class ModelResult(lmfit.model.ModelResult):  # type: ignore[misc,unused-ignore]
         bounds = np.array([(result.params[name].min, result.params[name].max) for name in result.var_names]).T
         with np.errstate(divide="ignore"):
             sigma = None if weights is None else 1.0 / np.abs(weights)
-        given = prepared(
+        given = prepare_curves(
             function.names,
             self.userkws,
             data,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from popfit._errors import InputError
-from popfit._rival import delegated, rival_attribute
+from popfit._rival import rival_attribute, rival_function
 from popfit.model import SpectralModel
 from popfit.rvspecfit._likelihood import evaluate
 from popfit.rvspecfit._models import (
@@ -149,7 +149,7 @@ def get_chisq(
         ("outside_penalty=False", not outside_penalty),
     ]:
         if beyond:
-            function = delegated("rvspecfit.spec_fit", "get_chisq", argument)
+            function = rival_function("rvspecfit.spec_fit", "get_chisq", argument)
             arguments = (vel, atm_params, rot_params, resol_params, options or {}, config, cache, full_output)
             return function(specdata, *arguments, fast_interp, espec_systematic, outside_penalty)
     star = with_resolution(as_star(specdata), resol_params)

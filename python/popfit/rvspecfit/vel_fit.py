@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from popfit._errors import InputError
-from popfit._rival import delegated, rival_attribute
+from popfit._rival import rival_attribute, rival_function
 from popfit.rvspecfit._jobs import Job
 from popfit.rvspecfit._models import MOST_TERMS, Continuum, as_star
 from popfit.rvspecfit._results import describe_star
@@ -70,7 +70,7 @@ def process(
     """
     terms = Continuum.of(options).terms
     if terms > MOST_TERMS:
-        function = delegated("rvspecfit.vel_fit", "process", f"npoly={terms}")
+        function = rival_function("rvspecfit.vel_fit", "process", f"npoly={terms}")
         answer: dict[str, Any] = function(specdata, paramDict0, fixParam, options, config, resolParams, priors)
         return answer
     job = Job.of(

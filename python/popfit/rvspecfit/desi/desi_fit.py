@@ -12,7 +12,7 @@ from typing import Any
 
 from popfit import fitting
 from popfit._errors import Error, InputError, PopfitWarning
-from popfit._rival import delegated, rival_attribute
+from popfit._rival import rival_attribute, rival_function
 from popfit.rvspecfit._models import MOST_TERMS, Continuum, Settings, build_model, complete_config
 from popfit.rvspecfit.desi._files import ARMS, add_cards, draw_fits, lacks_hdus, read_fibres, write_empty
 from popfit.rvspecfit.utils import read_config
@@ -97,7 +97,7 @@ def proc_desi(
     }
     for argument, given in beyond.items():
         if given:
-            function = delegated("rvspecfit.desi.desi_fit", "proc_desi", argument)
+            function = rival_function("rvspecfit.desi.desi_fit", "proc_desi", argument)
             choices = (fit_targetid, objtypes, doplot, minsn, expid_range, poolex, fitarm, cmdline, zbest_select)
             more = (zbest_include, use_resolution_matrix, ccf_init, npoly)
             return int(function(fname, tab_ofname, mod_ofname, fig_prefix, config, *choices, *more))
