@@ -17,7 +17,7 @@ PAGES = ROOT / "docs" / "src" / "python"
 FILES = {"desi.md": sorted((ROOT / "tests" / "data" / "desi").glob("*"))}
 
 
-@pytest.mark.parametrize("page", ["notebook.md", "curves.md", "desi.md", "survey.md"])
+@pytest.mark.parametrize("page", ["notebook.md", "curves.md", "cube.md", "spots.md", "desi.md", "survey.md"])
 def test_pages_run(page: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     matplotlib = required("matplotlib")
     required("pandas")
