@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from typing import Any
 
 import numpy as np
@@ -625,11 +624,36 @@ def test_infinite_sigmas_and_masked_x() -> None:
     np.testing.assert_array_equal(masked.dof, fits.dof)
 
 
-def test_nothing_grows() -> None:
-    y, _ = curves(50)
-    fitter = popfit.CurveFitter(gauss)
-    began = time.monotonic()
-    for _ in range(200):
-        fitter.fit(X, y, START)
-    assert time.monotonic() - began < 60.0
+LEAKS = """
+import threading
+import numpy as np, popfit
+def resident():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+x = np.linspace(0.0, 3.0, 20)
+def fit(points=1):
+    popfit.CurveFitter("a*exp(-k*x)").fit(x, np.tile(2.0 * np.exp(-x), (points, 1)), [1.0, 1.0])
+def on_threads(count):
+    for _ in range(count):
+        worker = threading.Thread(target=fit)
+        worker.start()
+        worker.join()
+on_threads(100)
+for k in range(100):
+    fit(100)
+before = resident()
+for k in range(1000):
+    fit(1 + k % 100)
+on_threads(300)
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
+def test_nothing_grows(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "leaks.py"
+    script.write_text(LEAKS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MALLOC_ARENA_MAX", "1")
+        assert int(run_python(script).stdout) < 1000
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -188,8 +188,8 @@ struct PythonFunction {
 }
 
 impl PythonFunction {
-    /// Calls a function of Python with copies of x and the parameters, and copies the numbers that it returns. The first
-    /// exception is kept.
+    /// Calls a function of Python with copies of x and the parameters, and copies the numbers that it returns. The
+    /// first exception is kept.
     fn call(&self, function: &Py<PyAny>, x: &[f64], parameters: &[f64], into: &mut [f64]) -> Result<(), Failure> {
         self.attached(|py| {
             let arguments = (PyArray1::from_slice(py, x).into_any(), PyArray1::from_slice(py, parameters).into_any());

@@ -6,7 +6,7 @@ use std::cell::{Cell, OnceCell};
 use std::mem::ManuallyDrop;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -25,10 +25,16 @@ static HAS_RUN: AtomicBool = AtomicBool::new(false);
 /// True in a forked child whose parent had begun a run.
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
+/// Threads that may have a pool of their own for short runs. Such a pool stays for ever, 8 kB of it.
+const MOST_OWN_POOLS: usize = 64;
+/// Threads that have asked for one.
+static OWN_POOLS: AtomicUsize = AtomicUsize::new(0);
+
 thread_local! {
     /// True while a run's worker calls a function of the user.
     static IS_CALLED: Cell<bool> = const { Cell::new(false) };
-    /// Pool whose one worker is this thread. It is never dropped: rayon's own data of the thread may be gone by then.
+    /// Pool whose one worker is this thread, for the first threads that ask for one. It is never dropped: rayon's own
+    /// data of the thread may be gone by then.
     static HERE: OnceCell<Option<ManuallyDrop<ThreadPool>>> = const { OnceCell::new() };
 }
 
@@ -175,7 +181,11 @@ fn run_here<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResul
         if rayon::current_thread_index().is_some() {
             return caught();
         }
-        let pool = || ThreadPoolBuilder::new().num_threads(1).use_current_thread().build().ok().map(ManuallyDrop::new);
+        let pool = || {
+            let is_early = OWN_POOLS.fetch_add(1, Ordering::Relaxed) < MOST_OWN_POOLS;
+            let build = || ThreadPoolBuilder::new().num_threads(1).use_current_thread().build().ok();
+            is_early.then(build).flatten().map(ManuallyDrop::new)
+        };
         HERE.with(|here| match here.get_or_init(pool) {
             Some(pool) => pool.install(caught),
             None => caught(),
