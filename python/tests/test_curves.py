@@ -6,7 +6,6 @@ import copy
 import os
 import pathlib
 import pickle
-import signal
 import subprocess
 import sys
 import threading
@@ -625,7 +624,8 @@ def test_infinite_sigmas_and_masked_x() -> None:
 
 
 LEAKS = """
-import threading
+import signal, threading
+handler = signal.getsignal(signal.SIGINT)
 import numpy as np, popfit
 def resident():
     lines = open("/proc/self/status").read().splitlines()
@@ -645,6 +645,7 @@ before = resident()
 for k in range(1000):
     fit(1 + k % 100)
 on_threads(300)
+assert signal.getsignal(signal.SIGINT) is handler
 print(resident() - before)
 """
 
@@ -656,4 +657,3 @@ def test_nothing_grows(tmp_path: pathlib.Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MALLOC_ARENA_MAX", "1")
         assert int(run_python(script).stdout) < 1000
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
