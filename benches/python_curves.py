@@ -209,6 +209,9 @@ def main() -> None:
     }
     for name, call in single.items():
         print(f"one curve, {name:20} {1e3 * statistics.median(seconds(call) for _ in range(200)):8.3f} ms")
+    # a start of 0, whose unit follows from the data
+    from_zero = seconds(lambda: popfit.curve_fit(gauss, X, curves, p0=[7.0, 0.0, 1.0, 0.5])) / len(curves)
+    print(f"popfit.curve_fit, a start of 0 {1e6 * from_zero:9.3f} µs per curve")
     # Gpufit's example
     data, starts = spots(1_000_000)
     points = np.array([np.arange(25) % 5, np.arange(25) // 5], dtype=np.float64)

@@ -506,8 +506,10 @@ class CurveFits:
             rest /= given.arrays["sigma"]
         return np.where(given.masked(), np.nan, rest)
 
-    def jacobian(self) -> npt.NDArray[np.float64]:
-        """Return the derivatives of the first curve divided by sigma, (points, P), without masked points."""
+    def jacobian(self, row: int = 0) -> npt.NDArray[np.float64]:
+        """Return the derivatives of a row's curve divided by sigma, (points, P), without masked points."""
+        if len(self) > 1:
+            return self[[row]].jacobian()
         model, given = self._model_and_data()
         columns = model.x[0] if given.x.x_per_curve else model.x
         rows = model.model.linearise(columns.ravel(), np.ascontiguousarray(self.parameters[0]))[1:].T

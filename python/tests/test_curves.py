@@ -618,6 +618,8 @@ def test_infinite_sigmas_and_masked_x() -> None:
     sigma[4] = np.inf
     fits = popfit.CurveFitter(gauss).fit(X, y, START, sigma=sigma)
     assert np.isnan(fits.residuals()[:, 4]).all() and fits.jacobian().shape == (39, 4)
+    wanted = popfit.Formula.builtin("gauss1d").jacobian(np.delete(X, 4), *fits.parameters[2]) / 0.2
+    np.testing.assert_allclose(fits.jacobian(2), wanted, rtol=1e-9, atol=1e-9)
     masked = popfit.CurveFitter(gauss).fit(np.ma.masked_array(X, np.arange(40) == 4), y, START, sigma=0.2)
     np.testing.assert_allclose(masked.parameters, fits.parameters, rtol=1e-6)
     np.testing.assert_array_equal(masked.dof, fits.dof)

@@ -59,17 +59,17 @@ impl Evaluation<'_> {
         let mut values = vec![f64::NAN; contexts.len() * points];
         self.model.values_many(&contexts, x, &parameters, &mut values)?;
         // 3. Give each curve its own.
-        let mut left = &values[..];
+        let mut remaining = &values[..];
         for ((input, output), rows) in curves.iter_mut().zip(counts) {
-            let (own, rest) = left.split_at(rows * points);
+            let (of_curve, rest) = remaining.split_at(rows * points);
             match takes_differences {
                 true => {
                     let context = Context { index: input.member.number };
-                    Differences { model: self.model, context: &context, input }.combine(own, output);
+                    Differences { model: self.model, context: &context, input }.combine(of_curve, output);
                 }
-                false => output.copy_from_slice(own),
+                false => output.copy_from_slice(of_curve),
             }
-            left = rest;
+            remaining = rest;
         }
         Ok(())
     }

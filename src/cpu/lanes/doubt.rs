@@ -130,8 +130,8 @@ impl Doubts {
             own.for_each(|(to, variance)| *to = pick(sure, f64::from(variance.0[l]), f64::NAN));
             let SmallColumns { variances, correlations, .. } = &mut *columns;
             if let Some(all) = correlations {
-                let known = &variances[k * count..][..count];
-                put_correlations(&self.correlations, l, known, &mut all[k * count * count..][..count * count]);
+                let variances = &variances[k * count..][..count];
+                put_correlations(&self.correlations, l, variances, &mut all[k * count * count..][..count * count]);
             }
         }
         self.seats.clear();

@@ -154,8 +154,8 @@ pub fn unload<R: Real>(block: &Block<R>, seats: &[Seat], problem: &SmallProblem,
         }
         let SmallColumns { variances, correlations, .. } = &mut *columns;
         if let Some(all) = correlations {
-            let known = &variances[k * count..][..count];
-            put_correlations(&block.correlations, l, known, &mut all[k * count * count..][..count * count]);
+            let variances = &variances[k * count..][..count];
+            put_correlations(&block.correlations, l, variances, &mut all[k * count * count..][..count * count]);
         }
     }
     for &Seat { lane: l, fit: k } in seats {

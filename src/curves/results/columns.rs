@@ -177,7 +177,7 @@ impl CurveColumns {
     pub(crate) fn put_tied(&mut self, mut free: CurveColumns, ties: &Ties) {
         let (count, kept) = (self.names.len(), ties.kept.len());
         self.covariance.iter_mut().for_each(|all| all.resize(free.len() * count * count, f64::NAN));
-        let known = free.covariance.take().unwrap_or_default();
+        let free_covariances = free.covariance.take().unwrap_or_default();
         let mut matrices = self.covariance.iter_mut().flat_map(|all| all.chunks_mut(TIED * count * count));
         let rows = self.parameters.chunks_mut(TIED * count).zip(self.errors.chunks_mut(TIED * count)).enumerate();
         let parts: Vec<TiedRows> = rows
@@ -191,9 +191,10 @@ impl CurveColumns {
             .collect();
         let fill = |rows: TiedRows| {
             rows.fill(|k, row| {
-                let own = k * kept..(k + 1) * kept;
-                let (parameters, errors) = (&free.parameters[own.clone()], &free.errors[own]);
-                row.fill(ties, Kept { parameters, errors, covariance: &known[k * kept * kept..][..kept * kept] });
+                let places = k * kept..(k + 1) * kept;
+                let (parameters, errors) = (&free.parameters[places.clone()], &free.errors[places]);
+                let covariance = &free_covariances[k * kept * kept..][..kept * kept];
+                row.fill(ties, Kept { parameters, errors, covariance });
                 let is_sound = sound::is_sound(row.parameters, row.errors, row.covariance, free.flags[k]);
                 !free.status[k].is_success() || free.chi2[k].is_finite() && is_sound
             })
@@ -212,11 +213,11 @@ impl CurveColumns {
     pub(crate) fn reset(&mut self, curves: usize, model: &CurveModel, covariance: bool) {
         self.names = model.names();
         let parameters = self.names.len();
-        let known = self.covariance.take();
+        let former = self.covariance.take();
         self.covariance = covariance.then(|| {
-            let mut all = known.unwrap_or_default();
-            all.resize(curves * parameters * parameters, f64::NAN);
-            all
+            let mut matrices = former.unwrap_or_default();
+            matrices.resize(curves * parameters * parameters, f64::NAN);
+            matrices
         });
         self.parameters.resize(curves * parameters, f64::NAN);
         self.errors.resize(curves * parameters, f64::NAN);

@@ -45,9 +45,9 @@ pub(super) fn put_correlations(covariance: &[f64], matrix: &mut [f64]) {
     let p = covariance.len().isqrt();
     for i in 1..p {
         for j in 0..i {
-            let (own, scale) = (covariance[i * p + j], covariance[i * p + i].sqrt() * covariance[j * p + j].sqrt());
+            let (element, scale) = (covariance[i * p + j], covariance[i * p + i].sqrt() * covariance[j * p + j].sqrt());
             // held parameters have no variance
-            matrix[i * p + j] = if own == 0.0 { 0.0 } else { own / scale };
+            matrix[i * p + j] = if element == 0.0 { 0.0 } else { element / scale };
         }
     }
 }
