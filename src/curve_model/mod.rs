@@ -8,6 +8,7 @@ mod failures;
 mod many;
 mod model;
 mod spline;
+mod transformed;
 #[cfg(feature = "gpu")]
 mod wgsl;
 

@@ -44,6 +44,7 @@ pub struct CurveFitter {
     pub(crate) priors: Vec<Named<Prior>>,
     /// Expressions.
     pub(crate) ties: Vec<Named<String>>,
+    pub(crate) starts: usize,
     pub(crate) estimator: Estimator,
     pub(crate) absolute_sigma: bool,
     pub(crate) sandwich_errors: bool,
@@ -80,6 +81,7 @@ impl CurveFitter {
             fixed: Vec::new(),
             priors: Vec::new(),
             ties: Vec::new(),
+            starts: 1,
             estimator: Estimator::LeastSquares,
             absolute_sigma: false,
             sandwich_errors: true,
@@ -129,6 +131,27 @@ impl CurveFitter {
     pub fn tie(mut self, parameter: &str, expression: &str) -> CurveFitter {
         self.ties.push(Named { parameter: parameter.to_owned(), value: expression.to_owned() });
         self
+    }
+
+    /// Sets the number of starts of each curve, 1 (the default) to 64, of which the one that ends with the lowest χ² is
+    /// kept: the curve's own, and others that are drawn between the bounds of each parameter, or where it has not two of
+    /// them, from a tenth of its own start to ten times this. A fit takes as many times longer. Evaluations are those of
+    /// all starts; the solver's limit of rounds holds for each.
+    ///
+    /// ```
+    /// use popfit::{CurveFitter, Curves, Device, Formula};
+    ///
+    /// let x: Vec<f64> = (0..50).map(|j| 0.2 * f64::from(j)).collect();
+    /// let y: Vec<f64> = x.iter().map(|x| 2.0 * (1.7 * x).sin()).collect();
+    /// let curves = Curves::on_common_grid(x, y, vec![1.0, 0.3]);
+    /// let fitter = CurveFitter::new(Formula::parse("a*sin(w*x)")?, Device::cpu()).bounds("w", 0.0, 5.0);
+    /// assert!(fitter.fit(&curves)?[0].chi2 > 10.0);
+    /// assert!(fitter.starts(8).fit(&curves)?[0].chi2 < 1e-9);
+    /// # Ok::<(), popfit::Error>(())
+    /// ```
+    #[must_use]
+    pub fn starts(self, starts: usize) -> CurveFitter {
+        CurveFitter { starts, ..self }
     }
 
     /// Sets the estimator, which says how residuals count; least squares unless set.
@@ -214,7 +237,8 @@ impl CurveFitter {
 
     /// Fits curves as [`fit`](Self::fit) does, with progress, cancel, timeout and threads by `control`.
     ///
-    /// Progress counts curves that have ended, by themselves or as bad inputs. A cancel or timeout is noticed between
+    /// Progress counts curves that have ended, by themselves or as bad inputs, once for each of their
+    /// [`starts`](Self::starts). A cancel or timeout is noticed between
     /// two submissions of a population (up to four rounds of all its curves) or after some thousand small fits. From
     /// then on progress stands still, and fits that have not ended are
     /// [`Status::Interrupted`](crate::Status::Interrupted): at the best point that they had found, without errors, or
@@ -243,7 +267,7 @@ impl CurveFitter {
     fn watch<'a>(&self, curves: &Curves, control: &'a Control) -> Watch<'a> {
         // what has no shape is refused
         let shape = curves.shape(self.model.predictors(), self.model.parameters());
-        Watch::new(Some(control), shape.map_or(0, |(curves, _)| curves))
+        Watch::new(Some(control), shape.map_or(0, |(curves, _)| curves * self.starts))
     }
 
     /// Fits all curves and returns the results as columns, one array per quantity, without memory of its own for each
@@ -326,7 +350,9 @@ impl CurveFitter {
         sigmas: &[f64],
         control: &Control,
     ) -> Result<Vec<Vec<Interval>>> {
-        control.scope(|| self.checked()?.confidence_intervals(curves, fits, parameters, sigmas, control))?
+        // the fits are at their minima
+        let from_one_start = self.clone().starts(1);
+        control.scope(|| from_one_start.checked()?.confidence_intervals(curves, fits, parameters, sigmas, control))?
     }
 
     /// Compares a model's own derivatives with central differences, and returns for each parameter the worst point. `x`

@@ -21,4 +21,5 @@ pub use input::data::Curves;
 pub use results::columns::CurveColumns;
 pub use results::interval::Interval;
 pub use results::result::CurveFit;
+pub use results::statistics::FitStatistics;
 use routes::run::{CurveRun, CurveSolver};

@@ -37,6 +37,9 @@ impl CurveRun {
         let settings = self.settings();
         let (total, points) = curves.shape(settings.predictors, settings.names)?;
         curves.check_estimator(self.estimator)?;
+        if curves.covariance.is_some() {
+            return Err(Error::invalid("covariance", "covariance: tasks take sigmas alone"));
+        }
         let objective = |values_only| CurveObjective::new(self.design(), points, curves.grid, values_only);
         let (linearise, evaluate) = (objective(false), objective(true));
         let recordings = (Arc::new(linearise.record()), Arc::new(evaluate.record()));

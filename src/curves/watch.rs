@@ -80,9 +80,14 @@ impl<'a> Watch<'a> {
         self.show(0, arrived as u64);
     }
 
-    /// Sets the number of ended fits back to 0, for another attempt at the run. The progress that was shown stays.
-    pub fn restart(&self) {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).ended = 0;
+    /// Returns the number of ended fits.
+    pub fn ended(&self) -> u64 {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).ended
+    }
+
+    /// Sets the number of ended fits back to what it was before an attempt. The progress that was shown stays.
+    pub fn restart(&self, ended: u64) {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).ended = ended;
     }
 
     /// Adds `more` to the ended fits and, if these and the `arrived` ones have grown enough, calls the progress

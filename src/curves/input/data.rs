@@ -4,10 +4,8 @@ use std::borrow::Cow;
 
 use crate::curves::input::dominance::is_beyond_floats;
 use crate::curves::input::no_counts::may_all_be_zero;
-use crate::curves::input::rows::Counts;
 use crate::curves::input::sizes::{has_squares, rounding};
 use crate::curves::input::units;
-use crate::error::{Error, Result};
 use crate::recording::Limits;
 use crate::solver::Estimator;
 use crate::values::Values;
@@ -37,6 +35,7 @@ pub struct Curves<'a> {
     pub(crate) y: Values<'a>,
     pub(crate) starts: Values<'a>,
     pub(crate) sigma: Option<Values<'a>>,
+    pub(crate) covariance: Option<Values<'a>>,
     pub(crate) mask: Option<Cow<'a, [bool]>>,
     pub(crate) lower: Option<Values<'a>>,
     pub(crate) upper: Option<Values<'a>>,
@@ -69,7 +68,8 @@ impl<'a> Curves<'a> {
 
     /// Makes curves without masks, sigmas and bounds.
     fn new(grid: Grid, x: Values<'a>, y: Values<'a>, starts: Values<'a>) -> Curves<'a> {
-        Curves { grid, x, y, starts, sigma: None, mask: None, lower: None, upper: None, points: None, numbers: None }
+        let (sigma, covariance, mask, lower, upper, points, numbers) = (None, None, None, None, None, None, None);
+        Curves { grid, x, y, starts, sigma, covariance, mask, lower, upper, points, numbers }
     }
 
     /// Makes problems of `rows` residuals r(θ), of which Σ r² is to be least: curves at x = 0, 1, … with y = 0.
@@ -96,6 +96,15 @@ impl<'a> Curves<'a> {
         Curves { sigma: Some(sigma.into()), ..self }
     }
 
+    /// Sets covariance matrices of y instead of standard deviations, (curves, points, points), or (points, points) of
+    /// all curves: χ² is rᵀ C⁻¹ r with the residuals r. Such curves are fitted on the CPU, by way of the Cholesky
+    /// factors of the matrices, which take as much memory as these. A curve whose matrix is not symmetric and positive
+    /// definite at the points that are not masked is a bad input.
+    #[must_use]
+    pub fn covariance(self, covariance: impl Into<Values<'a>>) -> Curves<'a> {
+        Curves { covariance: Some(covariance.into()), ..self }
+    }
+
     /// Sets a mask (curves, points) or (points): true points do not count, whatever else is said of them.
     #[must_use]
     pub fn mask(self, mask: impl Into<Cow<'a, [bool]>>) -> Curves<'a> {
@@ -116,6 +125,7 @@ impl<'a> Curves<'a> {
             y: self.y.view(),
             starts: self.starts.view(),
             sigma: self.sigma.as_ref().map(Values::view),
+            covariance: self.covariance.as_ref().map(Values::view),
             mask: self.mask.as_deref().map(Cow::Borrowed),
             lower: self.lower.as_ref().map(Values::view),
             upper: self.upper.as_ref().map(Values::view),
@@ -123,59 +133,6 @@ impl<'a> Curves<'a> {
             numbers: self.numbers.clone(),
         }
     }
-
-    /// Returns the numbers of curves and of points, if the lengths of all arrays fit each other and the
-    /// numbers of `predictors` and `parameters`.
-    pub(crate) fn shape(&self, predictors: &[String], parameters: &[String]) -> Result<(usize, usize)> {
-        let wrong = |what: &str, message: String| Err(Error::mismatch(what, message).naming(what));
-        let starts = self.starts.len();
-        if !starts.is_multiple_of(parameters.len()) {
-            return wrong("starts", format!("{starts} numbers, no multiple of {}", named(parameters, "parameter")));
-        }
-        if starts == 0 && self.y.is_empty() {
-            return Ok((0, 0));
-        }
-        if starts == 0 {
-            return wrong("starts", format!("none, for {} numbers of y", self.y.len()));
-        }
-        let Some(Counts { curves, points }) = self.counts(predictors.len(), parameters.len()) else {
-            let (x, curves) = (self.x.len(), starts / parameters.len());
-            let times = if self.grid == Grid::Own { format!("{curves} curves × ") } else { String::new() };
-            return wrong("x", format!("{x} numbers, no multiple of {times}{}", named(predictors, "predictor")));
-        };
-        if let Some(said) = self.points.filter(|said| *said != points) {
-            return wrong("points", format!("{said}, but x has {points} for each curve"));
-        }
-        let length = |values: &Option<Values>| values.as_ref().map(Values::len);
-        let of_points = format!("curves × points = {curves} × {points}, by starts and x");
-        let of_bounds = format!("curves × parameters = {curves} × {}, as starts", parameters.len());
-        let each = [curves * points, points];
-        let of_curves = [curves * parameters.len(); 2];
-        let all = [
-            ("y", Some(self.y.len()), [curves * points; 2], &of_points),
-            ("sigma", length(&self.sigma).filter(|found| *found != 1), each, &of_points),
-            ("mask", self.mask.as_ref().map(|mask| mask.len()), each, &of_points),
-            ("lower", length(&self.lower), of_curves, &of_bounds),
-            ("upper", length(&self.upper), of_curves, &of_bounds),
-        ];
-        match all.into_iter().find(|(_, found, wanted, _)| found.is_some_and(|found| !wanted.contains(&found))) {
-            Some((what, found, _, why)) => wrong(what, format!("{} numbers, not {why}", found.unwrap_or(0))),
-            None => Ok((curves, points)),
-        }
-    }
-
-    /// Returns [`Error::InvalidArgument`] if there are sigmas and the estimator is Poisson's, for which they have no
-    /// meaning.
-    pub(crate) fn check_estimator(&self, estimator: Estimator) -> Result<()> {
-        let message = "sigma: it has no meaning for counts (Poisson): leave it out, and mask what must not count";
-        let meaningless = estimator.takes_counts() && self.sigma.is_some();
-        if meaningless { Err(Error::invalid("sigma", message)) } else { Ok(()) }
-    }
-}
-
-/// Returns a number of things with their names, such as `2 parameters (a, k)`.
-fn named(names: &[String], what: &str) -> String {
-    format!("{} {what}{} ({})", names.len(), if names.len() == 1 { "" } else { "s" }, names.join(", "))
 }
 
 /// Lower and upper bound of a parameter.

@@ -55,6 +55,10 @@ impl<'a> Curves<'a> {
             y: of(&self.y),
             starts: starts.into(),
             sigma: self.sigma.as_ref().map(of_points),
+            covariance: self.covariance.as_ref().map(|matrices| match matrices.len() == points * points {
+                true => matrices.rows(1, &[0]),
+                false => of(matrices),
+            }),
             mask: self.mask.as_ref().map(|mask| of_mask(mask).into()),
             lower: self.lower.as_ref().map(of),
             upper: self.upper.as_ref().map(of),

@@ -7,7 +7,7 @@ use crate::curves::{CurveRun, CurveSolver};
 use crate::device::{Choice, Device};
 use crate::error::{Error, InvalidSetting, Result};
 use crate::formula::{Tie, Ties};
-use crate::solver::{Estimator, LevenbergMarquardt, NelderMead, Solver};
+use crate::solver::{Estimator, LevenbergMarquardt, MOST_STARTS, NelderMead, Solver};
 use crate::suggest::hint;
 
 /// Maximum number of parameters of a fit.
@@ -65,6 +65,7 @@ impl CurveFitter {
             held: vec![false; count],
             priors: vec![None; count],
             ties: Vec::new(),
+            starts: self.checked_starts(&mut faults),
             estimator: self.estimator,
             absolute_sigma: self.absolute_sigma,
             sandwich_errors: self.sandwich_errors,
@@ -95,6 +96,14 @@ impl CurveFitter {
             faults.add("device", message);
         }
         self.device.clone()
+    }
+
+    /// Returns the number of starts of each curve; one that is out of range becomes a fault.
+    fn checked_starts(&self, faults: &mut Faults) -> u32 {
+        if !(1..=MOST_STARTS).contains(&self.starts) {
+            faults.add("starts", format!("{} are not between 1 and {MOST_STARTS}", self.starts));
+        }
+        self.starts as u32
     }
 
     /// Returns the solver as curves use it, and adds the faults of its settings to `faults`.

@@ -6,23 +6,13 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::curve_model::CurveModel;
-use crate::curves::input::data::{Curve, Curves};
-use crate::curves::results::result::message;
+use crate::curves::CurveFit;
 use crate::curves::results::sound;
-use crate::curves::routes::engine::replaces;
-use crate::curves::routes::passage::Passage;
-use crate::curves::routes::route::CurveRoute;
 use crate::curves::routes::tie::{Expansion, Kept};
-use crate::curves::watch::Watch;
-use crate::curves::{CurveFit, CurveRun};
-use crate::error::Result;
 use crate::flag::Flags;
 use crate::formula::Ties;
 use crate::solver::{Outcome, Status};
-use crate::threads;
 
-/// Number of fits that are fitted again together.
-const REST: usize = 4096;
 /// Number of fits whose ends one thread looks at together.
 const PART: usize = 16_384;
 /// Number of fits to which one thread adds tied parameters together.
@@ -54,7 +44,7 @@ pub struct CurveColumns {
     pub covariance: Option<Vec<f64>>,
     names: Arc<[String]>,
     /// Messages of the curves that are not a plain success, by index.
-    messages: BTreeMap<usize, String>,
+    pub(crate) messages: BTreeMap<usize, String>,
 }
 
 /// A status takes a byte per curve.
@@ -121,14 +111,14 @@ impl CurveColumns {
 
     /// Returns the indices of the parameters of curve `k` with infinite errors, if it has the flag
     /// [`Flags::UNDETERMINED`]; else `None`.
-    fn undetermined(&self, k: usize) -> Option<Vec<usize>> {
+    pub(crate) fn undetermined(&self, k: usize) -> Option<Vec<usize>> {
         let count = self.names.len();
         let is_open = |p: &usize| self.errors[k * count + p].is_infinite();
         self.flags[k].contains(Flags::UNDETERMINED).then(|| (0..count).filter(is_open).collect())
     }
 
     /// Returns the indices of the curves that are no plain success, in order: they have failed, or have flags.
-    fn unusual(&self) -> Vec<usize> {
+    pub(crate) fn unusual(&self) -> Vec<usize> {
         let is_plain = |(status, flags): (&Status, &Flags)| status.is_success() & flags.is_empty();
         let parts = self.status.par_chunks(PART).zip(self.flags.par_chunks(PART)).enumerate();
         parts
@@ -143,7 +133,7 @@ impl CurveColumns {
     }
 
     /// Marks curve `k` as interrupted, without errors and flags, because the run was stopped before its fit had ended.
-    fn interrupt(&mut self, k: usize) {
+    pub(crate) fn interrupt(&mut self, k: usize) {
         let count = self.parameters.len() / self.status.len();
         self.status[k] = Status::Interrupted;
         self.flags[k] = Flags::empty();
@@ -170,6 +160,24 @@ impl CurveColumns {
         } else {
             self.messages.insert(k, fit.message.clone());
         }
+    }
+
+    /// Copies row `k` of all columns, with its message, from those of other fits of the same curves.
+    pub(crate) fn copy_row(&mut self, k: usize, other: &CurveColumns) {
+        let count = self.names.len();
+        let row = k * count..(k + 1) * count;
+        self.parameters[row.clone()].copy_from_slice(&other.parameters[row.clone()]);
+        self.errors[row.clone()].copy_from_slice(&other.errors[row]);
+        if let (Some(all), Some(others)) = (&mut self.covariance, &other.covariance) {
+            let matrix = k * count * count..(k + 1) * count * count;
+            all[matrix.clone()].copy_from_slice(&others[matrix]);
+        }
+        (self.chi2[k], self.status[k], self.flags[k]) = (other.chi2[k], other.status[k], other.flags[k]);
+        (self.rounds[k], self.evaluations[k]) = (other.rounds[k], other.evaluations[k]);
+        match other.messages.get(&k) {
+            Some(message) => self.messages.insert(k, message.clone()),
+            None => self.messages.remove(&k),
+        };
     }
 
     /// Takes over the columns of fits without tied parameters, which have covariances, and adds the tied ones. A
@@ -262,133 +270,5 @@ impl TiedRows<'_> {
             }
         }
         unsound
-    }
-}
-
-impl CurveRun {
-    /// Fits curves and writes the results into columns, with another attempt if the device fails.
-    pub(crate) fn fit_columns(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
-        self.with_attempts(watch, |run| run.fit_columns_here(curves, columns, watch))
-    }
-
-    /// Fits curves on this device, in a single attempt, and writes the results into columns.
-    pub(crate) fn fit_columns_here(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
-        let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
-        if !self.ties.is_empty() {
-            columns.reset(count, &self.model, self.covariance);
-            return self.fit_tied_columns(curves, columns, watch);
-        }
-        curves.check_estimator(self.estimator)?;
-        columns.reset(count, &self.model, self.covariance);
-        match self.route(points) {
-            CurveRoute::Lanes(small) | CurveRoute::SmallOnGpu(small) => {
-                Passage::new(self, curves, points, small, false).run(columns, watch)?;
-                let unusual = threads::in_pool(|| {
-                    let unusual = columns.unusual();
-                    self.add_messages(curves, points, columns, &unusual);
-                    unusual
-                });
-                self.fit_rest(curves, points, columns, unusual, watch)
-            }
-            CurveRoute::Population => {
-                self.fit_here(curves, watch)?.iter().enumerate().for_each(|(k, fit)| columns.put(k, fit));
-                Ok(())
-            }
-        }
-    }
-
-    /// Adds to the columns' messages why curves could not be fitted, and which parameters the data do not determine.
-    fn add_messages(&self, curves: &Curves, points: usize, columns: &mut CurveColumns, unusual: &[usize]) {
-        let settings = self.settings();
-        let messages = unusual.par_iter().filter_map(|&k| {
-            let message = match columns.status[k] {
-                Status::BadInput => curves.curve(k, points, &settings).err()?,
-                status => self.undetermined_message(status, &columns.undetermined(k)?),
-            };
-            Some((k, message))
-        });
-        let messages: Vec<(usize, String)> = messages.collect();
-        columns.messages.extend(messages);
-    }
-
-    /// Fits again, from their starts, those of the `unusual` curves whose fits have failed or ended far from the data,
-    /// bad inputs excepted.
-    fn fit_rest(
-        &self,
-        curves: &Curves,
-        points: usize,
-        columns: &mut CurveColumns,
-        unusual: Vec<usize>,
-        watch: &Watch,
-    ) -> Result<()> {
-        let settings = self.settings();
-        let count = self.held.len();
-        let has_run_away = |k: usize| {
-            let start = curves.starts_of(k..k + 1, count, &mut Vec::new()).to_vec();
-            self.is_runaway(columns.flags[k], &columns.parameters[k * count..(k + 1) * count], &start)
-        };
-        let flagged = unusual.iter().filter(|&&k| columns.status[k].is_success()).count();
-        let mut rest = unusual;
-        rest.retain(|&k| match columns.status[k] {
-            Status::BadInput => false,
-            status => !status.is_success() || has_run_away(k),
-        });
-        watch.add(flagged - rest.iter().filter(|&&k| columns.status[k].is_success()).count());
-        for some in rest.chunks(REST) {
-            // what is left has its start already
-            if watch.is_stopped() {
-                for &k in some.iter() {
-                    if !columns.status[k].is_success() {
-                        columns.interrupt(k);
-                    }
-                }
-                continue;
-            }
-            let begun = |&k: &usize| {
-                let curve = curves.curve(k, points, &settings).ok()?;
-                Some(Curve { budget: curve.budget.saturating_sub(columns.rounds[k]), ..curve })
-            };
-            let (left, spent): (Vec<_>, Vec<_>) = some.iter().filter_map(begun).partition(|curve| curve.budget > 0);
-            watch.add(spent.len());
-            for Curve { index: k, .. } in spent {
-                if !columns.status[k].is_success() {
-                    columns.status[k] = Status::MaxRounds;
-                    columns.messages.insert(k, message(Status::MaxRounds).into());
-                }
-            }
-            let put = &mut |k: usize, fit: CurveFit| {
-                if replaces((columns.status[k], columns.chi2[k]), &fit) {
-                    columns.put(k, &fit);
-                } else {
-                    (columns.rounds[k], columns.evaluations[k]) = (fit.rounds, fit.evaluations);
-                    columns.messages.entry(k).or_insert_with(|| message(columns.status[k]).into());
-                }
-            };
-            self.fall_back(curves.grid, points, left, watch, put)?;
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unusual_curves_are_found_in_every_part() {
-        let count = 2 * PART + 5;
-        let mut columns = CurveColumns {
-            status: vec![Status::Ftol; count],
-            flags: vec![Flags::empty(); count],
-            ..Default::default()
-        };
-        assert!(columns.unusual().is_empty());
-        let expected = [0, PART - 1, PART, PART + 7, 2 * PART, count - 1];
-        for (k, status) in expected.into_iter().zip([Status::BadInput, Status::Stalled, Status::MaxRounds].repeat(2)) {
-            columns.status[k] = status;
-        }
-        columns.status[PART] = Status::Gtol;
-        columns.flags[PART] = Flags::UNDETERMINED;
-        assert_eq!(columns.unusual(), expected);
     }
 }

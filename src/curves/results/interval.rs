@@ -156,7 +156,8 @@ impl CurveRun {
             let (_, points) = curves.shape(settings.predictors, settings.names).ok()?;
             plain.covariance_at(&curves.curve(curve, points, &settings).ok()?, &fit.parameters)
         };
-        match self.is_sandwich().then(of_curve).flatten() {
+        // without the covariance matrices of the data they would be wrong
+        match (self.is_sandwich() && curves.covariance.is_none()).then(of_curve).flatten() {
             Some(covariance) => (0..count).map(|p| covariance[p * count + p].sqrt()).collect(),
             None => fit.errors.clone(),
         }
@@ -214,7 +215,7 @@ impl CurveRun {
     }
 
     /// Returns the lower and upper bounds of a curve's parameters: the curve's own or, without them, the fitter's.
-    fn bounds_of(&self, curves: &Curves, curve: usize) -> (Vec<f64>, Vec<f64>) {
+    pub(crate) fn bounds_of(&self, curves: &Curves, curve: usize) -> (Vec<f64>, Vec<f64>) {
         let of = |own: &Option<Values>, otherwise: &[f64]| {
             let count = otherwise.len();
             own.as_ref().map_or_else(|| otherwise.to_vec(), |own| own.to_vec(curve * count..(curve + 1) * count))

@@ -7,3 +7,4 @@ pub mod report;
 pub mod result;
 pub mod search;
 pub mod sound;
+pub mod statistics;

@@ -95,12 +95,17 @@ impl CurveFit {
 
     /// Sets AIC and BIC from χ², the number of points and the number of `free` parameters.
     pub(crate) fn set_criteria(&mut self, free: usize, estimator: Estimator) {
-        let (n, k) = (self.points as f64, free as f64);
-        // of 0 as lmfit has it
-        let each = f64::max(self.chi2 / n, 1e-250);
-        let likelihood = if estimator.takes_counts() { self.chi2 } else { n * each.ln() };
-        (self.aic, self.bic) = (likelihood + 2.0 * k, likelihood + k * n.ln());
+        (self.aic, self.bic) = information_criteria(self.chi2, self.points, free, estimator);
     }
+}
+
+/// Returns AIC and BIC from χ², the number of points and the number of `free` parameters.
+pub(crate) fn information_criteria(chi2: f64, points: usize, free: usize, estimator: Estimator) -> (f64, f64) {
+    let (n, k) = (points as f64, free as f64);
+    // of 0 as lmfit has it; a NaN stays
+    let each = if chi2 / n < 1e-250 { 1e-250 } else { chi2 / n };
+    let likelihood = if estimator.takes_counts() { chi2 } else { n * each.ln() };
+    (likelihood + 2.0 * k, likelihood + k * n.ln())
 }
 
 /// Returns those of `inside` whose error is NaN or far larger than the parameter, its start and its unit.

@@ -22,11 +22,6 @@ use crate::solver::{Outcome, Status};
 use crate::threads;
 
 impl CurveRun {
-    /// Fits all curves and returns one result per curve, with another attempt if the device fails.
-    pub(crate) fn fit(&self, curves: &Curves, watch: &Watch) -> Result<Vec<CurveFit>> {
-        self.with_attempts(watch, |run| run.fit_here(curves, watch))
-    }
-
     /// Fits all curves on this device, in a single attempt, and returns one result per curve.
     pub(crate) fn fit_here(&self, curves: &Curves, watch: &Watch) -> Result<Vec<CurveFit>> {
         if !self.ties.is_empty() {
@@ -35,6 +30,11 @@ impl CurveRun {
         let settings = self.settings();
         let (total, points) = curves.shape(settings.predictors, settings.names)?;
         curves.check_estimator(self.estimator)?;
+        if let Some(whitened) = self.whiten(curves)? {
+            let mut fits = whitened.run.fit_here(&whitened.curves, watch)?;
+            whitened.refusals().for_each(|(k, refusal)| fits[k] = refusal);
+            return Ok(fits);
+        }
         match self.route(points) {
             CurveRoute::Lanes(small) => self.fit_in_lanes(curves, total, points, small, watch),
             CurveRoute::SmallOnGpu(_) | CurveRoute::Population => self.fit_in_populations(curves, total, points, watch),

@@ -1,7 +1,9 @@
 //! The ways of curves through a run, as small fits or in populations: recordings, searches, checks of a GPU's results,
 //! and what follows a failure of the device.
 
+pub mod columns;
 pub mod engine;
+pub mod multi_start;
 pub mod objective;
 pub mod passage;
 pub mod passes;

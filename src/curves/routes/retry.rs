@@ -11,9 +11,10 @@ impl CurveRun {
     pub(crate) fn with_attempts<T>(&self, watch: &Watch, mut work: impl FnMut(&CurveRun) -> Result<T>) -> Result<T> {
         let mut attempts = Attempts::default();
         let mut other: Option<CurveRun> = None;
+        let ended = watch.ended();
         loop {
             let fitter = other.as_ref().unwrap_or(self);
-            watch.restart();
+            watch.restart(ended);
             self.failures.clear();
             let failure = match work(fitter) {
                 Ok(done) => return Ok(done),

@@ -35,6 +35,8 @@ pub(crate) struct CurveRun {
     pub(crate) held: Vec<bool>,
     pub(crate) priors: Vec<Option<Prior>>,
     pub(crate) ties: Vec<Tie>,
+    /// Number of starts of each curve.
+    pub(crate) starts: u32,
     pub(crate) estimator: Estimator,
     pub(crate) absolute_sigma: bool,
     pub(crate) sandwich_errors: bool,

@@ -1,0 +1,87 @@
+//! Models whose values at the points of a curve are mixed by a linear transformation of that curve.
+
+use std::sync::Arc;
+
+use super::CurveModel;
+use super::model::{Context, Failure, Model};
+
+/// Transforms the values at the points of the curve of this index, in place.
+pub(crate) type Transformation = dyn Fn(usize, &mut [f64]) + Send + Sync;
+
+/// T f(x; p): a model f, and a linear transformation T of the values of each curve.
+struct Transformed {
+    predictors: Arc<[String]>,
+    parameters: Arc<[String]>,
+    model: Arc<dyn Model>,
+    /// True if the derivatives of a formula, which may overflow where its values do not.
+    is_formula: bool,
+    transformation: Arc<Transformation>,
+}
+
+impl CurveModel {
+    /// Returns the model with the values of each curve transformed; `None` if it has no Rust. It runs on the CPU alone.
+    pub(crate) fn transformed(&self, transformation: Arc<Transformation>) -> Option<CurveModel> {
+        let (predictors, parameters) = (self.predictors.clone(), self.parameters.clone());
+        let (model, is_formula) = (self.rust.clone()?, self.formula.is_some());
+        let names = (self.predictors.to_vec(), self.parameters.to_vec());
+        let transformed = Transformed { predictors, parameters, model, is_formula, transformation };
+        let model = CurveModel::of_rust(&self.name, names.0, names.1, Arc::new(transformed));
+        Some(CurveModel { differences: self.differences, ..model })
+    }
+}
+
+impl Model for Transformed {
+    fn predictors(&self) -> Vec<String> {
+        self.predictors.to_vec()
+    }
+
+    fn parameters(&self) -> Vec<String> {
+        self.parameters.to_vec()
+    }
+
+    fn values(&self, x: &[f64], parameters: &[f64], values: &mut [f64]) {
+        self.model.values(x, parameters, values);
+        (self.transformation)(0, values);
+    }
+
+    fn try_values(&self, context: &Context, x: &[f64], parameters: &[f64], values: &mut [f64]) -> Result<(), Failure> {
+        self.model.try_values(context, x, parameters, values)?;
+        (self.transformation)(context.index, values);
+        Ok(())
+    }
+
+    fn try_linearise(
+        &self,
+        context: &Context,
+        x: &[f64],
+        parameters: &[f64],
+        rows: &mut [f64],
+    ) -> Result<bool, Failure> {
+        if !self.model.try_linearise(context, x, parameters, rows)? {
+            return Ok(false);
+        }
+        let points = rows.len() / (1 + parameters.len());
+        // differences take the place of derivatives that overflow
+        let is_finite = !self.is_formula || rows.iter().all(|value| value.is_finite());
+        rows.chunks_exact_mut(points.max(1)).for_each(|row| (self.transformation)(context.index, row));
+        Ok(is_finite)
+    }
+
+    fn takes_many(&self) -> bool {
+        self.model.takes_many()
+    }
+
+    fn values_many(
+        &self,
+        contexts: &[Context],
+        x: &[f64],
+        parameters: &[f64],
+        values: &mut [f64],
+    ) -> Result<(), Failure> {
+        self.model.values_many(contexts, x, parameters, values)?;
+        let points = values.len() / contexts.len().max(1);
+        let rows = values.chunks_exact_mut(points.max(1));
+        contexts.iter().zip(rows).for_each(|(context, row)| (self.transformation)(context.index, row));
+        Ok(())
+    }
+}

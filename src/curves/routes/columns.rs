@@ -1,0 +1,146 @@
+//! The way of curves through a run whose results are columns.
+
+use rayon::prelude::*;
+
+use crate::curves::input::data::{Curve, Curves};
+use crate::curves::results::columns::CurveColumns;
+use crate::curves::results::result::message;
+use crate::curves::routes::engine::replaces;
+use crate::curves::routes::passage::Passage;
+use crate::curves::routes::route::CurveRoute;
+use crate::curves::watch::Watch;
+use crate::curves::{CurveFit, CurveRun};
+use crate::error::Result;
+use crate::solver::Status;
+use crate::threads;
+
+/// Number of fits that are fitted again together.
+const REST: usize = 4096;
+
+impl CurveRun {
+    /// Fits curves on this device, in a single attempt, and writes the results into columns.
+    pub(crate) fn fit_columns_here(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
+        let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
+        if !self.ties.is_empty() {
+            columns.reset(count, &self.model, self.covariance);
+            return self.fit_tied_columns(curves, columns, watch);
+        }
+        curves.check_estimator(self.estimator)?;
+        columns.reset(count, &self.model, self.covariance);
+        if let Some(whitened) = self.whiten(curves)? {
+            whitened.run.fit_columns_here(&whitened.curves, columns, watch)?;
+            whitened.refusals().for_each(|(k, refusal)| columns.put(k, &refusal));
+            return Ok(());
+        }
+        match self.route(points) {
+            CurveRoute::Lanes(small) | CurveRoute::SmallOnGpu(small) => {
+                Passage::new(self, curves, points, small, false).run(columns, watch)?;
+                let unusual = threads::in_pool(|| {
+                    let unusual = columns.unusual();
+                    self.add_messages(curves, points, columns, &unusual);
+                    unusual
+                });
+                self.fit_rest(curves, points, columns, unusual, watch)
+            }
+            CurveRoute::Population => {
+                self.fit_here(curves, watch)?.iter().enumerate().for_each(|(k, fit)| columns.put(k, fit));
+                Ok(())
+            }
+        }
+    }
+
+    /// Adds to the columns' messages why curves could not be fitted, and which parameters the data do not determine.
+    fn add_messages(&self, curves: &Curves, points: usize, columns: &mut CurveColumns, unusual: &[usize]) {
+        let settings = self.settings();
+        let messages = unusual.par_iter().filter_map(|&k| {
+            let message = match columns.status[k] {
+                Status::BadInput => curves.curve(k, points, &settings).err()?,
+                status => self.undetermined_message(status, &columns.undetermined(k)?),
+            };
+            Some((k, message))
+        });
+        let messages: Vec<(usize, String)> = messages.collect();
+        columns.messages.extend(messages);
+    }
+
+    /// Fits again, from their starts, those of the `unusual` curves whose fits have failed or ended far from the data,
+    /// bad inputs excepted.
+    fn fit_rest(
+        &self,
+        curves: &Curves,
+        points: usize,
+        columns: &mut CurveColumns,
+        unusual: Vec<usize>,
+        watch: &Watch,
+    ) -> Result<()> {
+        let settings = self.settings();
+        let count = self.held.len();
+        let has_run_away = |k: usize| {
+            let start = curves.starts_of(k..k + 1, count, &mut Vec::new()).to_vec();
+            self.is_runaway(columns.flags[k], &columns.parameters[k * count..(k + 1) * count], &start)
+        };
+        let flagged = unusual.iter().filter(|&&k| columns.status[k].is_success()).count();
+        let mut rest = unusual;
+        rest.retain(|&k| match columns.status[k] {
+            Status::BadInput => false,
+            status => !status.is_success() || has_run_away(k),
+        });
+        watch.add(flagged - rest.iter().filter(|&&k| columns.status[k].is_success()).count());
+        for some in rest.chunks(REST) {
+            // what is left has its start already
+            if watch.is_stopped() {
+                for &k in some.iter() {
+                    if !columns.status[k].is_success() {
+                        columns.interrupt(k);
+                    }
+                }
+                continue;
+            }
+            let begun = |&k: &usize| {
+                let curve = curves.curve(k, points, &settings).ok()?;
+                Some(Curve { budget: curve.budget.saturating_sub(columns.rounds[k]), ..curve })
+            };
+            let (left, spent): (Vec<_>, Vec<_>) = some.iter().filter_map(begun).partition(|curve| curve.budget > 0);
+            watch.add(spent.len());
+            for Curve { index: k, .. } in spent {
+                if !columns.status[k].is_success() {
+                    columns.status[k] = Status::MaxRounds;
+                    columns.messages.insert(k, message(Status::MaxRounds).into());
+                }
+            }
+            let put = &mut |k: usize, fit: CurveFit| {
+                if replaces((columns.status[k], columns.chi2[k]), &fit) {
+                    columns.put(k, &fit);
+                } else {
+                    (columns.rounds[k], columns.evaluations[k]) = (fit.rounds, fit.evaluations);
+                    columns.messages.entry(k).or_insert_with(|| message(columns.status[k]).into());
+                }
+            };
+            self.fall_back(curves.grid, points, left, watch, put)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unusual_curves_are_found_in_every_part() {
+        let count = 2 * PART + 5;
+        let mut columns = CurveColumns {
+            status: vec![Status::Ftol; count],
+            flags: vec![Flags::empty(); count],
+            ..Default::default()
+        };
+        assert!(columns.unusual().is_empty());
+        let expected = [0, PART - 1, PART, PART + 7, 2 * PART, count - 1];
+        for (k, status) in expected.into_iter().zip([Status::BadInput, Status::Stalled, Status::MaxRounds].repeat(2)) {
+            columns.status[k] = status;
+        }
+        columns.status[PART] = Status::Gtol;
+        columns.flags[PART] = Flags::UNDETERMINED;
+        assert_eq!(columns.unusual(), expected);
+    }
+}

@@ -1,0 +1,109 @@
+//! Fits of each curve from several starts, of which the one with the lowest χ² is kept.
+
+use rayon::prelude::*;
+
+use crate::curves::input::data::Curves;
+use crate::curves::results::result::CurveFit;
+use crate::curves::watch::Watch;
+use crate::curves::{CurveColumns, CurveRun};
+use crate::error::Result;
+use crate::flag::Flags;
+use crate::solver::Status;
+use crate::threads;
+
+/// Largest factor between a parameter's own start and the others, where it has not two bounds.
+const REACH: f64 = 10.0;
+/// Relative fall of χ² from which on the end of a later start is another one.
+const LEAST_FALL: f64 = 1e-9;
+
+impl CurveRun {
+    /// Fits all curves from each of their starts and returns the best result of each.
+    pub(crate) fn fit(&self, curves: &Curves, watch: &Watch) -> Result<Vec<CurveFit>> {
+        let mut best = self.with_attempts(watch, |run| run.fit_here(curves, watch))?;
+        for number in 1..self.starts {
+            let others = self.with_drawn_starts(curves, number)?;
+            let later = self.with_attempts(watch, |run| run.fit_here(&others, watch))?;
+            for (best, mut later) in best.iter_mut().zip(later) {
+                let (rounds, evaluations) = (best.rounds + later.rounds, best.evaluations + later.evaluations);
+                if later.status == Status::Interrupted {
+                    self.interrupt(best, number);
+                } else if is_better((later.status, later.chi2), (best.status, best.chi2)) {
+                    std::mem::swap(best, &mut later);
+                }
+                (best.rounds, best.evaluations) = (rounds, evaluations);
+            }
+        }
+        Ok(best)
+    }
+
+    /// Fits curves from each of their starts and writes the best result of each into columns.
+    pub(crate) fn fit_columns(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
+        self.with_attempts(watch, |run| run.fit_columns_here(curves, columns, watch))?;
+        let mut later = CurveColumns::default();
+        for number in 1..self.starts {
+            let others = self.with_drawn_starts(curves, number)?;
+            self.with_attempts(watch, |run| run.fit_columns_here(&others, &mut later, watch))?;
+            for k in 0..columns.len() {
+                let rounds = columns.rounds[k] + later.rounds[k];
+                let evaluations = columns.evaluations[k] + later.evaluations[k];
+                if later.status[k] == Status::Interrupted {
+                    columns.interrupt(k);
+                } else if is_better((later.status[k], later.chi2[k]), (columns.status[k], columns.chi2[k])) {
+                    columns.copy_row(k, &later);
+                }
+                (columns.rounds[k], columns.evaluations[k]) = (rounds, evaluations);
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks a fit as interrupted after so many of its starts, without errors.
+    fn interrupt(&self, fit: &mut CurveFit, starts: u32) {
+        if fit.status != Status::Interrupted {
+            fit.message = format!("interrupted after {starts} of {} starts, at chi-square {}", self.starts, fit.chi2);
+        }
+        (fit.status, fit.flags) = (Status::Interrupted, Flags::empty());
+        fit.errors.fill(f64::NAN);
+        fit.covariance.fill(f64::NAN);
+    }
+
+    /// Returns the curves with other starts: the points of this number of a scrambled Sobol' sequence for each curve
+    /// (Burley 2020), from bound to bound where a parameter has two, else from a tenth of its own start to ten times
+    /// this, or from −1 to 1 where that is 0. Held and tied parameters keep their starts.
+    fn with_drawn_starts<'a>(&self, curves: &'a Curves, number: u32) -> Result<Curves<'a>> {
+        let count = self.held.len();
+        let (total, _) = curves.shape(self.model.predictors(), self.model.parameters())?;
+        let draw = |k: usize| {
+            let mut start = curves.starts_of(k..k + 1, count, &mut Vec::new()).to_vec();
+            let (lower, upper) = self.bounds_of(curves, k);
+            for p in (0..count).filter(|&p| !self.held[p] && self.ties.iter().all(|tie| tie.parameter != p)) {
+                let share = f64::from(sobol_burley::sample(number, p as u32, k as u32));
+                start[p] = draw_start(start[p], lower[p], upper[p], share);
+            }
+            start
+        };
+        let starts: Vec<f64> = threads::in_pool(|| (0..total).into_par_iter().flat_map_iter(draw).collect());
+        // one row of starts does not say how many curves there are
+        let points = curves.points.or_else(|| curves.y.len().checked_div(total));
+        Ok(Curves { starts: starts.into(), points, ..curves.view() })
+    }
+}
+
+/// Returns a start at a `share` between 0 and 1 of the way between the ends where a parameter may start.
+fn draw_start(own: f64, lower: f64, upper: f64, share: f64) -> f64 {
+    if lower.is_finite() && upper.is_finite() {
+        return (lower + share * (upper - lower)).clamp(lower, upper);
+    }
+    let unbounded = if own == 0.0 { 2.0 * share - 1.0 } else { own * REACH.powf(2.0 * share - 1.0) };
+    unbounded.max(lower).min(upper)
+}
+
+/// Returns whether the end of a later start, with this status and χ², takes the place of an earlier one: if it alone is
+/// a success, or if its χ² is lower.
+fn is_better((later, later_chi2): (Status, f64), (earlier, earlier_chi2): (Status, f64)) -> bool {
+    match (earlier.is_success(), later.is_success()) {
+        (false, true) => true,
+        (true, false) => false,
+        _ => later_chi2 < earlier_chi2 * (1.0 - LEAST_FALL),
+    }
+}
