@@ -21,7 +21,7 @@ class CurveData(NamedTuple):
     """Curves as a user gives them, checked."""
 
     x: Xdata
-    #: ``y``, ``starts`` and perhaps ``sigma``, ``mask``, ``lower`` and ``upper``, for Rust.
+    #: ``y``, ``starts`` and perhaps ``sigma``, ``covariance``, ``mask``, ``lower`` and ``upper``, for Rust.
     arrays: dict[str, Array]
     #: True if y had one axis.
     is_single: bool
@@ -83,7 +83,19 @@ def prepare_curves(
         sigma, sigma_mask = split_mask(sigma)
         if sigma_mask is not None and sigma_mask.any():
             raise InputError("sigma: values are masked; mask y instead", argument="sigma")
-        arrays["sigma"] = _shaped("sigma", np.atleast_1d(_floats("sigma", sigma)), ((1,), *shapes))
+        deviations = np.atleast_1d(_floats("sigma", sigma))
+        if deviations.ndim == 3 or (is_single and deviations.ndim == 2 and len(deviations) > 1):
+            matrices = deviations.reshape(-1, *deviations.shape[-2:])
+            _shaped("sigma", matrices, ((1, points, points), (count, points, points)))
+            arrays["covariance"] = np.ascontiguousarray(matrices.reshape(len(matrices), -1))
+        elif deviations.shape == (points, points) != (count, points):
+            raise InputError(
+                f"sigma has the shape {deviations.shape}; give ({count}, {points}) or, for a covariance matrix of all "
+                f"curves, (1, {points}, {points})",
+                argument="sigma",
+            )
+        else:
+            arrays["sigma"] = _shaped("sigma", deviations, ((1,), *shapes))
     masks = []
     if mask is not None:
         given = np.asarray(mask)

@@ -81,7 +81,8 @@ def curve_fit(
     p0 : array, (P) or (curves, P), optional
         Starts; 1 unless given, or between the bounds.
     sigma : number or array, (points) or (curves, points), optional
-        Standard deviations. For one curve also a covariance matrix (points, points), as in scipy.
+        Standard deviations. For one curve also a covariance matrix (points, points), as in scipy; for many
+        (curves, points, points), or (1, points, points) of all.
     absolute_sigma : bool
         True if sigma is known in absolute terms; else covariances are multiplied by χ²/dof.
     check_finite : bool, optional
@@ -317,7 +318,7 @@ def _fit_one(
             if np.array_equal(sigma, np.diag(variances)) and (variances > 0.0).all():
                 sigma = np.sqrt(variances)
             else:
-                rivals.append("sigma with correlations")
+                _check_positive_definite(sigma, mask)
         elif sigma.shape != (y.size,):
             raise ValueError("`sigma` has incorrect shape.")
     if method != "lm" and y.size != 1 and len(names) > y.size:
@@ -451,6 +452,17 @@ def _fit_many(
         return fits.parameters, pcov
     infodict = {"nfev": fits.evaluations, "fvec": -fits.residuals(), "fits": fits}
     return fits.parameters, pcov, infodict, fits.messages, fits.status
+
+
+def _check_positive_definite(sigma: Array, mask: Array | None) -> None:
+    """Raise scipy's exception for a covariance matrix that is not positive definite at the points that count."""
+    matrix = np.asarray_chkfinite(sigma if mask is None else sigma[np.ix_(~mask, ~mask)])
+    if not np.allclose(matrix, matrix.T):
+        raise InputError("sigma: give a symmetric matrix", argument="sigma")
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError as error:
+        raise ValueError("`sigma` must be positive definite.") from error
 
 
 def _failure(fits: CurveFits, row: int, request: _Request, method: str) -> str:

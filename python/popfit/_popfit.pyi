@@ -20,6 +20,8 @@ __all__ = [
     "close_devices",
     "columns_stream",
     "curve_intervals",
+    "curve_residuals",
+    "curve_statistics",
     "demo_files",
     "devices",
     "driver_to_add",
@@ -150,6 +152,14 @@ def fit_curves(
 def predict_curves(
     model: CurveModel, curves: Mapping[str, Any], covariance: npt.NDArray[np.float64] | None, threads: int
 ) -> npt.NDArray[np.float64]: ...
+def curve_residuals(model: CurveModel, curves: Mapping[str, Any], threads: int) -> npt.NDArray[np.float64]: ...
+def curve_statistics(
+    model: CurveModel,
+    curves: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    chi2: npt.NDArray[np.float64],
+    threads: int,
+) -> dict[str, npt.NDArray[np.float64]]: ...
 def curve_intervals(
     model: CurveModel,
     curves: Mapping[str, Any],

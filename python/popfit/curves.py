@@ -44,6 +44,8 @@ ESTIMATORS = {
     "arctan": True,
     "student": True,
 }
+#: Largest number of starts of a curve.
+MOST_STARTS = 64
 #: Solvers.
 SOLVERS = ("lm", "nelder-mead")
 
@@ -69,6 +71,9 @@ class CurveFitter:
     estimator : str or pair of str and float
         "least_squares", "poisson" (y are counts), or a robust loss with its scale in units of sigma, such as
         ``("huber", 1.5)``: "soft_l1", "huber", "cauchy", "arctan", "student".
+    starts : int
+        Number of starts of each curve, up to 64, of which the one with the lowest χ² is kept: its own, and others
+        that are drawn between the bounds of each parameter, or from a tenth of its own start to ten times this.
     solver : {"lm", "nelder-mead"}
         Levenberg–Marquardt, or the simplex of Nelder and Mead.
     absolute_sigma : bool
@@ -105,6 +110,7 @@ class CurveFitter:
         ties: Mapping[str, str] = {},
         priors: Mapping[str, tuple[float, float]] = {},
         estimator: str | tuple[str, float] = "least_squares",
+        starts: int = 1,
         solver: str = "lm",
         absolute_sigma: bool = False,
         sandwich_errors: bool = True,
@@ -139,6 +145,7 @@ class CurveFitter:
             "ties": [(name, _expression(name, text)) for name, text in ties.items()],
             "priors": [(name, *_pair("priors", name, pair)) for name, pair in priors.items()],
             "estimator": _estimator(estimator),
+            "starts": check_integer("starts", starts, 1, MOST_STARTS),
             "solver": check_choice("solver", solver, SOLVERS),
             "max_rounds": None if max_rounds is None else check_integer("max_rounds", max_rounds, 1, 2**32 - 1),
             "ftol": _tolerance("ftol", ftol),
@@ -189,7 +196,8 @@ class CurveFitter:
         p0 : array, (P) or (curves, P)
             Starts of the parameters, of all curves or of each; a mapping of names to numbers or arrays will do.
         sigma : number or array, (points) or (curves, points), optional
-            Standard deviations of y; 1 unless given. An infinite one masks its point.
+            Standard deviations of y; 1 unless given. An infinite one masks its point. Covariance matrices of y are
+            (curves, points, points), or (1, points, points) of all curves; of one curve (points, points), too.
         mask : array of bool, (points) or (curves, points), optional
             True for points that do not count. The mask of a masked array y counts, too.
         bounds : pair of arrays, (P) or (curves, P), optional
@@ -498,16 +506,44 @@ class CurveFits:
         curves = given.for_rust(model, self.parameters)
         return _popfit.predict_curves(model.model, curves, covariance, thread_count(threads))
 
-    def residuals(self) -> npt.NDArray[np.float64]:
-        """Return (y − model)/sigma, (curves, points); NaN where a point is masked."""
-        _, given = self._model_and_data()
-        rest = given.arrays["y"].reshape(len(self), given.x.points) - self.predict()
-        if "sigma" in given.arrays:
-            rest /= given.arrays["sigma"]
-        return np.where(given.masked(), np.nan, rest)
+    def residuals(self, *, threads: int | None = None) -> npt.NDArray[np.float64]:
+        """Return (y − model)/sigma, (curves, points); NaN where a point is masked.
+
+        With covariance matrices C = L Lᵀ they are L⁻¹ (y − model), so that the sum of their squares is χ².
+        """
+        model, given = self._model_and_data()
+        if len(self) == 0:
+            return np.empty((0, given.x.points))
+        return _popfit.curve_residuals(model.model, given.for_rust(model, self.parameters), thread_count(threads))
+
+    def statistics(self, *, threads: int | None = None) -> dict[str, npt.NDArray[np.float64]]:
+        """Return how well the curves are fitted, as lmfit reports it: a dict of columns, (curves).
+
+        ``reduced_chi2`` is χ²/dof, ``aic`` and ``bic`` are Akaike's and the Bayesian information criterion, and
+        ``r_squared`` is the coefficient of determination, whatever the sigmas.
+
+        Examples
+        --------
+        >>> import numpy as np, popfit
+        >>> x = np.linspace(0.0, 4.0, 5)
+        >>> fits = popfit.CurveFitter("a + b*x").fit(x, [0.1, 0.9, 2.1, 2.9, 4.1], [1.0, 1.0])
+        >>> fits.statistics()["r_squared"].round(4)
+        array([0.9952])
+        """
+        columns = {"reduced_chi2": self.chi2 / np.maximum(self.dof, 1)}
+        if len(self) == 0:
+            return columns | dict.fromkeys(("aic", "bic", "r_squared"), np.empty(0))
+        model, given = self._model_and_data()
+        settings = {**self._fitter.settings_of(model), "covariance": False}
+        curves = given.for_rust(model, self.parameters)
+        chi2 = np.ascontiguousarray(self.chi2)
+        return columns | _popfit.curve_statistics(model.model, curves, settings, chi2, thread_count(threads))
 
     def jacobian(self, row: int = 0) -> npt.NDArray[np.float64]:
-        """Return the derivatives of a row's curve divided by sigma, (points, P), without masked points."""
+        """Return the derivatives of a row's curve divided by sigma, (points, P), without masked points.
+
+        With a covariance matrix C = L Lᵀ they are multiplied by L⁻¹.
+        """
         if len(self) > 1:
             return self[[row]].jacobian()
         model, given = self._model_and_data()
@@ -517,6 +553,9 @@ class CurveFits:
             sigma = given.arrays["sigma"]
             rows = rows / (sigma[0] if sigma.ndim == 2 else sigma)[:, np.newaxis]
         kept = np.broadcast_to(~np.atleast_2d(given.masked())[0], len(rows))
+        if "covariance" in given.arrays:
+            matrix = given.arrays["covariance"].reshape(len(rows), len(rows))[np.ix_(kept, kept)]
+            return np.asarray(np.linalg.solve(np.linalg.cholesky(matrix), rows[kept]))
         return np.asarray(rows[kept])
 
     def confidence_intervals(
@@ -611,6 +650,8 @@ class CurveFits:
         order = np.argsort(x)
         y = given.arrays["y"].ravel()
         sigma = given.arrays.get("sigma")
+        if "covariance" in given.arrays:
+            sigma = np.sqrt(given.arrays["covariance"][0, :: len(x) + 1])
         mask = given.arrays.get("mask")
         kept = np.ones(x.shape, bool) if mask is None else ~mask.ravel()
         bars = None if sigma is None else np.broadcast_to(sigma.ravel(), x.shape)[kept]

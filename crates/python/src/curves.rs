@@ -24,6 +24,8 @@ pub struct CurveSettings {
     fixed: Vec<String>,
     /// Parameters and their expressions.
     ties: Vec<(String, String)>,
+    /// Number of starts of each curve.
+    starts: usize,
     /// Parameters, means and sigmas.
     priors: Vec<(String, f64, f64)>,
     /// Name of the estimator, and its scale.
@@ -52,6 +54,7 @@ impl CurveSettings {
             .estimator(estimator(&self.estimator.0, self.estimator.1)?)
             .absolute_sigma(self.absolute_sigma)
             .sandwich_errors(self.sandwich_errors)
+            .starts(self.starts)
             .covariance(self.covariance);
         fitter = match self.solver.as_str() {
             "nelder-mead" => {
@@ -125,7 +128,7 @@ fn estimator(name: &str, scale: Option<f64>) -> Result<Estimator, Error> {
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct GivenCurves<'py> {
-    /// `x`, `y` and `starts`, and perhaps `sigma`, `mask`, `lower` and `upper`.
+    /// `x`, `y` and `starts`, and perhaps `sigma`, `covariance`, `mask`, `lower` and `upper`.
     arrays: Bound<'py, PyDict>,
     /// True if each curve has its own points, x (curves, predictors, points).
     x_per_curve: bool,
@@ -172,6 +175,9 @@ impl<'py> HeldCurves<'py> {
         }
         if let Some(sigma) = self.numbers(py, "sigma")? {
             curves = curves.sigma(sigma);
+        }
+        if let Some(covariance) = self.numbers(py, "covariance")? {
+            curves = curves.covariance(covariance);
         }
         if let Some(mask) = self.arrays.get("mask") {
             curves = curves.mask(mask.truths(py)?);
@@ -327,6 +333,50 @@ pub fn predict_curves<'py>(
     })?;
     let count = values.len() / curves.points.max(1);
     give_shaped(py, values, &[count, curves.points])
+}
+
+/// Computes the residuals of all curves, (curves, points), at the parameters in `starts`.
+#[pyfunction]
+pub fn curve_residuals<'py>(
+    py: Python<'py>,
+    model: &SharedCurveModel,
+    curves: GivenCurves<'py>,
+    threads: usize,
+) -> PyResult<Bound<'py, PyAny>> {
+    let watch = share_cancel(Watch::of_threads(threads), model);
+    let held = HeldCurves::hold(&curves)?;
+    let lent = held.lend(py)?;
+    let parameters = held.numbers(py, "starts")?.unwrap_or_default();
+    let fitter = CurveFitter::new(model.model.clone(), Device::cpu());
+    let values =
+        run_or_raise(py, watch, |control| control.scope(|| fitter.residuals(&lent, &parameters.to_double()))?)?;
+    let count = values.len() / curves.points.max(1);
+    give_shaped(py, values, &[count, curves.points])
+}
+
+/// Computes statistics of fits that ended at the parameters in `starts`: the columns `aic`, `bic` and `r_squared`.
+#[pyfunction]
+pub fn curve_statistics<'py>(
+    py: Python<'py>,
+    model: &SharedCurveModel,
+    curves: GivenCurves<'py>,
+    settings: CurveSettings,
+    chi2: PyReadonlyArray1<'py, f64>,
+    threads: usize,
+) -> PyResult<Bound<'py, PyDict>> {
+    let watch = share_cancel(Watch::of_threads(threads), model);
+    let held = HeldCurves::hold(&curves)?;
+    let lent = held.lend(py)?;
+    let parameters = held.numbers(py, "starts")?.unwrap_or_default();
+    let chi2 = chi2.as_slice()?;
+    let statistics = run_or_raise(py, watch, |control| {
+        control.scope(|| settings.fitter(&model.model)?.statistics(&lent, &parameters.to_double(), chi2))?
+    })?;
+    let answer = PyDict::new(py);
+    answer.set_item("aic", give(py, statistics.aic))?;
+    answer.set_item("bic", give(py, statistics.bic))?;
+    answer.set_item("r_squared", give(py, statistics.r_squared))?;
+    Ok(answer)
 }
 
 /// Computes confidence intervals of fits that are taken up at `starts`, (curves, parameters, sigmas, 2).

@@ -28,7 +28,7 @@ mod _popfit {
     #[pymodule_export]
     use super::curve_model::SharedCurveModel;
     #[pymodule_export]
-    use super::curves::{curve_intervals, fit_curves, predict_curves, status_names};
+    use super::curves::{curve_intervals, curve_residuals, curve_statistics, fit_curves, predict_curves, status_names};
     #[pymodule_export]
     use super::demo::demo_files;
     #[pymodule_export]
