@@ -384,6 +384,9 @@ def _fit_one(
     # 5. The answer, in scipy's words.
     if not fits.converged[0]:
         cause = f"Optimal parameters not found: {_failure(fits, 0, request, method)}"
+        is_undefined = _popfit.status_names()[int(fits.status[0])] == "not_finite" and fits.failure is None
+        if errors == "raise" and method != "lm" and is_undefined:
+            raise ValueError("Residuals are not finite in the initial point.")
         if errors == "raise":
             raise fits.failure or RuntimeError(cause)
         return _failed_answer(len(names), cause, full_output)

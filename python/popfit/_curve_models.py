@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -118,13 +119,14 @@ def model_of_function(
     except InputError as error:  # such as a constant that overflows
         raise NotTraceableError(str(error.args[0]).partition("\n")[0]) from error
     found = ModelAtPoints(model, columns, function, True)
-    generator = np.random.default_rng(0)
+    steps = _jitter(len(names))
     for curve in sorted({0, x.curves // 2, x.curves - 1}):
         start = starts[curve] if starts.ndim == 2 else starts
-        steps = generator.uniform(-JITTER, JITTER, (JITTERED_POINTS, start.size))
-        for parameters in (start, *(start + steps * np.where(start == 0.0, 1.0, start))):
-            if np.isfinite(parameters).all() and not agrees(found, x, curve, parameters, START_TOLERANCE):
-                raise NotTraceableError("its values are not those of its formula")
+        if not np.isfinite(start).all():
+            continue
+        beside = start + steps * np.where(start == 0.0, 1.0, start)
+        if not agrees(found, x, curve, np.vstack([start, beside]), START_TOLERANCE):
+            raise NotTraceableError("its values are not those of its formula")
     if traced.has_branches and warns_of_branches:
         warn_caller(_branches_of(traced))
     return found
@@ -179,31 +181,45 @@ def _branches_of(traced: Trace) -> str:
     )
 
 
+@functools.cache
+def _jitter(parameters: int) -> Array:
+    """Return the relative steps from a start to the points beside it, (points, P)."""
+    return np.random.default_rng(0).uniform(-JITTER, JITTER, (JITTERED_POINTS, parameters))
+
+
 def agrees(found: ModelAtPoints, x: Xdata, curve: int, parameters: Array, tolerance: float) -> bool:
-    """Return True if formula and function have the same values on a curve."""
+    """Return True if formula and function have the same values on a curve, at each row of the parameters, (n, P)."""
     assert found.function is not None
+    points = x.of_curve(curve)
     with np.errstate(all="ignore"):
-        wanted = np.asarray(found.function(x.of_curve(curve), *parameters), dtype=np.float64)
-    columns = found.x[curve] if x.x_per_curve else found.x
-    values = found.model.values(columns.ravel(), np.ascontiguousarray(parameters, dtype=np.float64))
-    wanted = np.broadcast_to(wanted, (x.points,)) if wanted.ndim == 0 else wanted.ravel()
-    if wanted.shape != values.shape:
+        results = [np.asarray(found.function(points, *row), dtype=np.float64) for row in parameters]
+    if any(one.ndim and one.size != x.points for one in results):
         return False
+    columns = (found.x[curve] if x.x_per_curve else found.x).ravel()
+    wanted = np.array([one.ravel() if one.ndim else np.full(x.points, one) for one in results])
+    values = np.array([found.model.values(columns, row) for row in np.ascontiguousarray(parameters, dtype=np.float64)])
     finite = np.isfinite(wanted)
-    if not np.array_equal(finite, np.isfinite(values)):
-        return False
-    size = np.abs(wanted[finite]).max(initial=0.0)
-    return bool(np.all(np.abs(values - wanted)[finite] <= tolerance * size))
+    if not finite.all():
+        if not np.array_equal(finite, np.isfinite(values)):
+            return False
+        wanted, values = np.where(finite, wanted, 0.0), np.where(finite, values, 0.0)
+    size = np.abs(wanted).max(axis=1, keepdims=True)
+    return bool((np.abs(values - wanted) <= tolerance * size).all())
 
 
 def agrees_at_results(found: ModelAtPoints, x: Xdata, parameters: Array) -> bool:
     """Return True if formula and function have the same values at the results of up to a hundred curves."""
-    some = np.unique(np.linspace(0, x.curves - 1, min(x.curves, CHECKED_RESULTS)).astype(int))
     return all(
-        agrees(found, x, curve, parameters[curve], RESULT_TOLERANCE)
-        for curve in some.tolist()
+        agrees(found, x, curve, parameters[curve : curve + 1], RESULT_TOLERANCE)
+        for curve in _checked_curves(x.curves)
         if np.isfinite(parameters[curve]).all()
     )
+
+
+def _checked_curves(curves: int) -> list[int]:
+    """Return the first, the last and up to 98 curves between them."""
+    gaps = max(min(curves, CHECKED_RESULTS) - 1, 1)
+    return sorted({(curves - 1) * k // gaps for k in range(gaps + 1)})
 
 
 def model_of_calls(
@@ -288,15 +304,14 @@ def check_size(function: Callable[..., Any], x: Xdata, starts: Array) -> None:
 def rows_are_single_calls(found: ModelAtPoints, x: Xdata, parameters: Array) -> bool:
     """Return True if a function that is called for many curves gives each, at up to a hundred results, its own row."""
     assert found.function is not None
-    some = np.unique(np.linspace(0, x.curves - 1, min(x.curves, CHECKED_RESULTS)).astype(int))
-    results = parameters[some]
+    results = parameters[_checked_curves(x.curves)]
     return _rows_agree(found.function, x, results[np.isfinite(results).all(axis=1)])
 
 
 def _broadcasts(function: Callable[..., Any], x: Xdata, starts: Array) -> bool:
     """Return True if a function of parameters of the shape (n, 1) returns n rows, those of single calls."""
     start = np.atleast_2d(starts)[0]
-    steps = np.random.default_rng(0).uniform(-JITTER, JITTER, (JITTERED_POINTS, start.size))
+    steps = _jitter(start.size)
     return _rows_agree(function, x, np.vstack([start, start + steps * np.where(start == 0.0, 1.0, start)]))
 
 
