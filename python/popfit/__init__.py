@@ -30,6 +30,7 @@ from popfit.fitting import fit, fit_files
 from popfit.formula import Formula
 from popfit.model import Emulator, SpectralModel
 from popfit.spectra import Spectra
+from popfit.spline import Spline
 from popfit.table import FitTable
 from popfit.versions import show_versions
 
@@ -60,6 +61,7 @@ __all__ = [
     "PopfitWarning",
     "Spectra",
     "SpectralModel",
+    "Spline",
     "__citation__",
     "__version__",
     "curve_fit",

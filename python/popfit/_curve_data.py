@@ -65,7 +65,7 @@ def prepare_curves(
         If an array is none of real numbers, or does not fit to the others.
     """
     y, own_mask = split_mask(y)
-    numbers = _floats("y", y)
+    numbers = plain_numbers("y", y)
     if numbers.ndim not in (1, 2):
         raise InputError(f"y has the shape {numbers.shape}; give (points) or (curves, points)", argument="y")
     is_single = numbers.ndim == 1
@@ -83,7 +83,7 @@ def prepare_curves(
         sigma, sigma_mask = split_mask(sigma)
         if sigma_mask is not None and sigma_mask.any():
             raise InputError("sigma: values are masked; mask y instead", argument="sigma")
-        deviations = np.atleast_1d(_floats("sigma", sigma))
+        deviations = np.atleast_1d(plain_numbers("sigma", sigma))
         if deviations.ndim == 3 or (is_single and deviations.ndim == 2 and len(deviations) > 1):
             matrices = deviations.reshape(-1, *deviations.shape[-2:])
             _shaped("sigma", matrices, ((1, points, points), (count, points, points)))
@@ -121,7 +121,7 @@ def plain_x(x: Any) -> tuple[Any, Array | None]:
     if not isinstance(x, list | tuple | np.ndarray):
         return x, None
     numbers, mask = split_mask(x) if isinstance(x, np.ndarray) else (x, None)
-    return np.array(_floats("x", numbers), dtype=np.float64), mask
+    return np.array(plain_numbers("x", numbers), dtype=np.float64), mask
 
 
 def _xdata(x: Any, x_per_curve: bool, count: int, points: int) -> tuple[Xdata, Array | None]:
@@ -145,7 +145,7 @@ def _xdata(x: Any, x_per_curve: bool, count: int, points: int) -> tuple[Xdata, A
     return Xdata(values, x_per_curve, count, points), None
 
 
-def _floats(argument: str, values: Any) -> Array:
+def plain_numbers(argument: str, values: Any) -> Array:
     """Return an array of float32 or float64 in C order."""
     unit = unit_of(values)
     if unit is not None:
@@ -178,12 +178,12 @@ def _starts(names: Sequence[str], p0: Any, count: int) -> Array:
         missing = [name for name in names if name not in p0]
         if missing:
             raise InputError(f"p0: no start of {', '.join(missing)}", argument="p0")
-        columns = np.broadcast_arrays(*(_floats("p0", p0[name]) for name in names))
+        columns = np.broadcast_arrays(*(plain_numbers("p0", p0[name]) for name in names))
         p0 = np.stack(columns, axis=-1)
     p0, mask = split_mask(p0)
     if mask is not None and mask.any():
         raise InputError("p0: values are masked; give a start of each parameter", argument="p0")
-    starts = np.asarray(np.atleast_1d(_floats("p0", p0)), dtype=np.float64)
+    starts = np.asarray(np.atleast_1d(plain_numbers("p0", p0)), dtype=np.float64)
     return _shaped("p0", starts, ((len(names),), (count, len(names))))
 
 
@@ -195,7 +195,7 @@ def _bounds(bounds: tuple[Any, Any], parameters: int, count: int) -> tuple[Array
         raise InputError("bounds: give a pair of lower and upper bounds", argument="bounds") from error
     limits = []
     for side in (lower, upper):
-        array = np.asarray(_floats("bounds", side), dtype=np.float64)
+        array = np.asarray(plain_numbers("bounds", side), dtype=np.float64)
         if array.shape not in ((), (parameters,), (count, parameters)):
             raise InputError(
                 f"bounds have the shape {array.shape}; give ({parameters},) or ({count}, {parameters})",

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from popfit import _popfit
 from popfit._arrays import split_mask, unit_of, warn_caller
 from popfit._checks import check_choice, check_integer
+from popfit._compiled import CompiledModel
 from popfit._curve_data import prepare_curves
 from popfit._curve_models import ModelAtPoints, agrees_at_results
 from popfit._errors import InputError, PopfitWarning
@@ -20,7 +21,7 @@ from popfit._progress import Progress
 from popfit._rival import rival_function
 from popfit.curves import CurveFits, CurveFitter, Options
 from popfit.devices import Device
-from popfit.formula import Formula, parameter_names
+from popfit.formula import parameter_names
 
 Array = npt.NDArray[Any]
 
@@ -41,7 +42,7 @@ LEASTSQ_CODES = {1: 4, 2: 1, 3: 2, 4: 3}
 
 
 def curve_fit(
-    f: Callable[..., Any] | Formula,
+    f: Callable[..., Any] | CompiledModel,
     xdata: Any,
     ydata: Any,
     p0: Any = None,
@@ -71,7 +72,7 @@ def curve_fit(
 
     Parameters
     ----------
-    f : callable or Formula
+    f : callable, Formula or Spline
         The model, ``f(x, a, b, …)``. A function of numpy becomes a formula with exact derivatives. Where this is
         impossible scipy fits one curve, and fits of many call the function itself; a warning says why.
     xdata : array or object
@@ -167,7 +168,7 @@ class _Request:
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the parameters: those of the signature, or p1, p2, … where p0 has another number."""
-        if isinstance(self.f, Formula):
+        if isinstance(self.f, CompiledModel):
             return self.f.parameters
         if self.p0 is None:
             return parameter_names(self.f)

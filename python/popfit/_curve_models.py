@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from popfit import _popfit
 from popfit._arrays import warn_caller
+from popfit._compiled import CompiledModel, predictor_rows
 from popfit._errors import InputError
 from popfit._tracing import NotTraceableError, Trace, distinct_names, trace
-from popfit.formula import Formula, predictor_rows
+from popfit.formula import Formula
 
 Array = npt.NDArray[Any]
 
@@ -65,29 +66,29 @@ class ModelAtPoints(NamedTuple):
     broadcasts: bool = False
 
 
-def model_of_formula(formula: Formula, x: Xdata) -> ModelAtPoints:
-    """Return a formula at the points of curves.
+def place_model(compiled: CompiledModel, x: Xdata) -> ModelAtPoints:
+    """Return a formula or spline at the points of curves.
 
     Raises
     ------
     InputError
-        If x has another shape than the formula's predictors at these points.
+        If x has another shape than the model's predictors at these points.
     """
     rows = np.asarray(x.values)
-    shape: tuple[int, ...] = (len(formula.predictors), x.points)
+    shape: tuple[int, ...] = (len(compiled.predictors), x.points)
     if x.x_per_curve:
         rows = rows[:, np.newaxis] if rows.ndim == 2 else rows
         shape = (x.curves, *shape)
     else:
-        rows = predictor_rows(rows, len(formula.predictors))
+        rows = predictor_rows(rows, len(compiled.predictors))
     if rows.shape != shape:
         hint = "; give x_per_curve=True if each curve has points of its own" if rows.shape[0] == x.curves > 1 else ""
         raise InputError(
             f"x has the shape {np.shape(x.values)}, for {x.points} points and the predictors "
-            f"{', '.join(formula.predictors)}{hint}",
+            f"{', '.join(compiled.predictors)}{hint}",
             argument="x",
         )
-    return ModelAtPoints(formula._model, rows, None, False)
+    return ModelAtPoints(compiled._model, rows, None, False)
 
 
 def model_of_function(

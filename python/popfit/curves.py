@@ -14,6 +14,7 @@ import numpy.typing as npt
 from popfit import _popfit
 from popfit._arrays import warn_caller
 from popfit._checks import check_choice, check_integer, check_switch, close_name, is_number, timeout_seconds
+from popfit._compiled import CompiledModel
 from popfit._curve_data import CurveData, plain_x, prepare_curves
 from popfit._curve_models import (
     ModelAtPoints,
@@ -21,8 +22,8 @@ from popfit._curve_models import (
     agrees_at_results,
     check_size,
     model_of_calls,
-    model_of_formula,
     model_of_function,
+    place_model,
     rows_are_single_calls,
 )
 from popfit._errors import ColumnError, InputError, Interrupted
@@ -55,9 +56,10 @@ class CurveFitter:
 
     Parameters
     ----------
-    model : Formula, str or callable
-        A formula, its text, or a function of numpy, ``f(x, a, b, …)``. A function is traced: it becomes a formula with
-        exact derivatives. Where this is impossible fits call the function itself, and a `PopfitWarning` says why.
+    model : Formula, Spline, str or callable
+        A formula or its text, a tabulated template, or a function of numpy, ``f(x, a, b, …)``. A function is traced: it
+        becomes a formula with exact derivatives. Where this is impossible fits call the function itself, and a
+        `PopfitWarning` says why.
     parameters : sequence of str, optional
         Names of a function's parameters; by default those of its signature.
     bounds : mapping of str to pair of float
@@ -102,7 +104,7 @@ class CurveFitter:
 
     def __init__(
         self,
-        model: Formula | str | Callable[..., Any],
+        model: CompiledModel | str | Callable[..., Any],
         *,
         parameters: Sequence[str] | None = None,
         bounds: Mapping[str, tuple[float | None, float | None]] = {},
@@ -123,10 +125,12 @@ class CurveFitter:
         cpu_fallback: bool | None = None,
     ) -> None:
         self.model = Formula(model) if isinstance(model, str) else model
-        if not isinstance(self.model, Formula) and not callable(self.model):
-            raise InputError(f"model: {type(model).__name__}; give a Formula, its text or a function", argument="model")
+        if not isinstance(self.model, CompiledModel) and not callable(self.model):
+            raise InputError(
+                f"model: {type(model).__name__}; give a Formula, its text, a Spline or a function", argument="model"
+            )
         fixed = (fixed,) if isinstance(fixed, str) else fixed
-        if isinstance(self.model, Formula):
+        if isinstance(self.model, CompiledModel):
             if parameters is not None and tuple(parameters) != self.model.parameters:
                 raise InputError(
                     "parameters: a formula names its own; give Formula(…, parameters=…)", argument="parameters"
@@ -260,8 +264,8 @@ class CurveFitter:
 
     def model_at(self, given: CurveData) -> tuple[ModelAtPoints, str | None]:
         """Return the model at the curves' points, and why a function is no formula, if it is none."""
-        if isinstance(self.model, Formula):
-            return model_of_formula(self.model, given.x), None
+        if isinstance(self.model, CompiledModel):
+            return place_model(self.model, given.x), None
         try:
             if given.x.curves == 0:
                 raise NotTraceableError("there is no curve")

@@ -7,21 +7,17 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from popfit import _popfit
 from popfit._checks import close_name
+from popfit._compiled import CompiledModel
 from popfit._errors import InputError
 from popfit._tracing import NotTraceableError, trace_symbolically
-
-Array = npt.NDArray[Any]
 
 #: Formulas that stay compiled.
 KEPT_FORMULAS = 64
 
 
-class Formula:
+class Formula(CompiledModel):
     """A model of curves, y = f(x; parameters), as a formula.
 
     Parameters
@@ -47,8 +43,6 @@ class Formula:
     >>> decay([0.0, 1.0], 2.0, 0.5, 1.0).round(3)
     array([3.   , 2.213])
     """
-
-    _model: _popfit.CurveModel
 
     def __init__(self, text: str, predictors: Sequence[str] = ("x",), parameters: Sequence[str] | None = None) -> None:
         self._model = _compiled(_text(text), _names("predictors", predictors), _parameters(parameters))
@@ -112,39 +106,6 @@ class Formula:
         assert text is not None
         return text
 
-    @property
-    def predictors(self) -> tuple[str, ...]:
-        """Names of the predictors."""
-        return tuple(self._model.predictors)
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """Names of the parameters, in their order."""
-        return tuple(self._model.parameters)
-
-    def __call__(self, x: object, *parameters: float) -> Array:
-        """Return the values at the points x, (points) or (predictors, points), for one number per parameter."""
-        return self._model.values(*self._point(x, parameters))
-
-    def jacobian(self, x: object, *parameters: float) -> Array:
-        """Return the derivatives by the parameters, (points, parameters), as scipy's ``jac`` does."""
-        return np.ascontiguousarray(self._model.linearise(*self._point(x, parameters))[1:].T)
-
-    def _point(self, x: object, parameters: Sequence[float]) -> tuple[Array, Array]:
-        """Return x and parameters for Rust."""
-        if len(parameters) != len(self.parameters):
-            raise InputError(
-                f"{len(parameters)} parameters, not {len(self.parameters)} ({', '.join(self.parameters)})",
-                argument="parameters",
-            )
-        given = np.asarray(x, dtype=np.float64)
-        rows = predictor_rows(np.atleast_1d(given), len(self.predictors))
-        if rows.shape[0] != len(self.predictors):
-            raise InputError(
-                f"x has the shape {given.shape}, for the predictors {', '.join(self.predictors)}", argument="x"
-            )
-        return np.ascontiguousarray(rows).ravel(), np.array([float(value) for value in parameters])
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the text and the names."""
         return Formula, (self.text, self.predictors, self.parameters)
@@ -182,13 +143,6 @@ def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
     if len(names) < 2:
         raise ValueError("Unable to determine number of fit parameters.")
     return names[1:]
-
-
-def predictor_rows(x: Array, predictors: int) -> Array:
-    """Return x as rows, one for each predictor: images, (predictors, height, width), are read line by line."""
-    if x.ndim == 1 or (predictors == 1 and x.shape[0] != 1):
-        return x.reshape(1, -1) if x.ndim == 1 else x
-    return x.reshape(x.shape[0], -1)
 
 
 def _text(text: object) -> str:

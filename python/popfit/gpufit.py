@@ -13,10 +13,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from popfit._compiled import CompiledModel
 from popfit._curve_data import prepare_curves
 from popfit._rival import Difference
 from popfit.curves import CurveFitter, Options
 from popfit.formula import Formula, parameter_names
+from popfit.spline import Spline
 
 Array: TypeAlias = npt.NDArray[Any]
 #: Parameters, states, χ², iterations and seconds.
@@ -85,6 +87,10 @@ _BUILTINS = {
     ModelID.FLETCHER_POWELL: "fletcher_powell_helix",
     ModelID.BROWN_DENNIS: "brown_dennis",
 }
+#: Numbers of dimensions of the splines.
+_SPLINES = {ModelID.SPLINE_1D: 1, ModelID.SPLINE_2D: 2, ModelID.SPLINE_3D: 3}
+#: Largest difference between given coefficients and those of a natural spline, in units of the largest value.
+_SPLINE_TOLERANCE = 1e-4
 #: Models whose x is `user_info`, if it is given; the others take the numbers of points.
 _WITH_X = (ModelID.GAUSS_1D, ModelID.LINEAR_1D)
 #: Gpufit's states for popfit's statuses; success is 0.
@@ -96,7 +102,7 @@ DIFFERENCES = (
     Difference("hardware", "an NVIDIA card with CUDA", "the CPU, or any GPU; `cuda_available()` is True"),
     Difference("number of fits", "as many as the card's memory holds", "any; chunks of 2¹⁸"),
     Difference("`data`", "float32", "float32 or float64"),
-    Difference("`model_id`", "a number", "a number, a `Formula`, its text or a function of numpy"),
+    Difference("`model_id`", "a number", "a number, a `Formula`, its text, a `Spline` or a function of numpy"),
     Difference(
         "`user_info` of a formula or function",
         "",
@@ -105,14 +111,15 @@ DIFFERENCES = (
     ),
     Difference("iterations", "one linearisation", "two, in `max_number_iterations` as in `number_iterations`"),
     Difference("`states`", "0 to 4", "0 to 3; 5 where data or start cannot be fitted, with parameters of NaN"),
-    Difference("splines", "`SPLINE_1D` to `SPLINE_3D_PHASE_MULTICHANNEL`", "NotImplementedError"),
+    Difference("splines beyond their table", "the last interval's polynomial", "a straight line"),
+    Difference("splines of several channels", "`SPLINE_3D_MULTICHANNEL` and with phases", "NotImplementedError"),
 )
 
 
 def fit(
     data: Array,
     weights: Array | None,
-    model_id: int | Formula | str | Callable[..., Any],
+    model_id: int | CompiledModel | str | Callable[..., Any],
     initial_parameters: Array,
     tolerance: float | None = None,
     max_number_iterations: int | None = None,
@@ -128,8 +135,8 @@ def fit(
         Data, float32 or float64 in C order.
     weights : array, (fits, points), or None
         1/σ² of the data.
-    model_id : int, Formula, str or callable
-        One of `ModelID`; or a formula, its text or a function of numpy, whose x is `user_info`.
+    model_id : int, Formula, Spline, str or callable
+        One of `ModelID`; or a formula, its text, a spline or a function of numpy, whose x is `user_info`.
     initial_parameters : array, (fits, parameters)
         Starts.
     tolerance : float, optional
@@ -141,7 +148,8 @@ def fit(
     estimator_id : int, optional
         One of `EstimatorID`; least squares unless given.
     user_info : array, optional
-        x of the one-dimensional models, (points) or (fits, points); by default 0, 1, ….
+        x of the one-dimensional models, (points) or (fits, points); by default 0, 1, …. Of splines the numbers of data
+        points and of intervals along each axis, and the coefficients, as Gpuspline returns them.
 
     Returns
     -------
@@ -179,7 +187,7 @@ def fit(
 def fit_constrained(
     data: Array,
     weights: Array | None,
-    model_id: int | Formula | str | Callable[..., Any],
+    model_id: int | CompiledModel | str | Callable[..., Any],
     initial_parameters: Array,
     constraints: Array | None = None,
     constraint_types: Array | None = None,
@@ -210,16 +218,20 @@ def fit_constrained(
     _check_types(count, constraint_types, parameters_to_fit)
     if estimator_id not in (EstimatorID.LSE, EstimatorID.MLE):
         raise RuntimeError("Invalid estimator ID, use an attribute of EstimatorID")
-    model = _model(model_id)
-    if not isinstance(model, Formula):
+    is_spline = isinstance(model_id, int | np.integer) and model_id in _SPLINES
+    model = _spline(_SPLINES[int(model_id)], user_info) if is_spline else _model(model_id)  # type: ignore[arg-type]
+    if not isinstance(model, CompiledModel):
         _check_count(model, count)
-    x, is_own = _points(model_id, model, user_info, fits, points)
+    if is_spline:
+        x, is_own = _lattice(len(model.predictors), user_info, points), False  # type: ignore[union-attr]
+    else:
+        x, is_own = _points(model_id, model, user_info, fits, points)
     tolerance = TOLERANCE if tolerance is None else float(tolerance)
     if not tolerance >= 0.0:
         raise RuntimeError(f"tolerance is {tolerance}")
     fitter = CurveFitter(
         model,
-        parameters=None if isinstance(model, Formula) else tuple(f"p{k}" for k in range(count)),
+        parameters=None if isinstance(model, CompiledModel) else tuple(f"p{k}" for k in range(count)),
         estimator="least_squares" if estimator_id == EstimatorID.LSE else "poisson",
         ftol=tolerance,
         max_rounds=LINEARISATIONS * max(1, MAX_ITERATIONS if max_number_iterations is None else max_number_iterations),
@@ -323,26 +335,82 @@ def _check_count(function: Callable[..., Any], count: int) -> None:
         raise RuntimeError(f"dimension mismatch: the model has {known} parameters, initial_parameters {count}")
 
 
-def _model(model_id: int | Formula | str | Callable[..., Any]) -> Formula | Callable[..., Any]:
+def _model(model_id: int | CompiledModel | str | Callable[..., Any]) -> CompiledModel | Callable[..., Any]:
     """Return the model of a number, a formula or a function."""
     if isinstance(model_id, str):
         return Formula(model_id)
-    if isinstance(model_id, Formula) or callable(model_id):
+    if isinstance(model_id, CompiledModel) or callable(model_id):
         return model_id
     if model_id in _BUILTINS:
         return Formula.builtin(_BUILTINS[model_id])
     names = [name for name, number in vars(ModelID).items() if number == model_id and not name.startswith("_")]
     if names:
-        raise NotImplementedError(f"{names[0]}: popfit.gpufit has no splines; Rust's CurveModel::spline does")
+        raise NotImplementedError(f"{names[0]}: popfit has no splines of several channels")
     raise RuntimeError("Invalid model ID, use an attribute of ModelID")
 
 
+def _spline_header(axes: int, user_info: Array | None) -> tuple[list[int], list[int], Array]:
+    """Return the numbers of data points and of intervals along each axis, and the coefficients.
+
+    Gpufit's own function for one axis reads them without the number of data points, which its documentation has.
+    """
+    if user_info is None:
+        raise RuntimeError("user_info is missing: a spline needs its coefficients")
+    given = np.asarray(user_info)
+    numbers = np.frombuffer(given.tobytes(), np.float32) if given.dtype.kind in "SV" else given.ravel()
+    layouts = [(axes, 2 * axes)] + ([(0, 1)] if axes == 1 else [])
+    for first, begin in layouts:
+        counts = numbers[:begin]
+        intervals = [int(count) for count in counts[first:] if count >= 1 and float(count).is_integer()]
+        if len(intervals) == axes and numbers.size - begin == 4**axes * math.prod(intervals):
+            return [int(count) for count in counts[:first]], intervals, numbers[begin:].astype(np.float64)
+    raise RuntimeError(f"user_info has {numbers.size} values, which are no header and coefficients of a spline")
+
+
+def _spline(axes: int, user_info: Array | None) -> Spline:
+    """Return the natural spline of Gpuspline's coefficients, which its values at the knots determine."""
+    _, intervals, numbers = _spline_header(axes, user_info)
+    coefficients = numbers.reshape(*intervals, *(4,) * axes)
+    values = _at_knots(coefficients, axes)
+    model = Spline(values)
+    scale = np.abs(values).max()
+    # in the middle of each interval
+    middles = np.meshgrid(*(np.arange(count) + 0.5 for count in intervals), indexing="ij")
+    wanted = coefficients
+    for _ in range(axes):
+        wanted = wanted @ 0.5 ** np.arange(4)
+    found = model(np.array([middle.ravel() for middle in middles]), 1.0, *(0.0,) * axes, 0.0)
+    if not np.all(np.abs(found - wanted.ravel()) <= _SPLINE_TOLERANCE * scale):
+        raise RuntimeError("user_info has coefficients that are not those of a natural cubic spline")
+    return model
+
+
+def _at_knots(coefficients: Array, axes: int) -> Array:
+    """Return a spline's values at its knots from its coefficients, (intervals …, 4 …)."""
+    if axes == 0:
+        return coefficients
+    # the order along the first axis has as many axes before it
+    first = np.moveaxis(coefficients, axes, -1)
+    beginnings, end = first[..., 0], first[-1:].sum(axis=-1)
+    return np.stack([_at_knots(one, axes - 1) for one in np.concatenate([beginnings, end])])
+
+
+def _lattice(axes: int, user_info: Array | None, points: int) -> Array:
+    """Return the points 0, 1, … along each axis of a spline's data, of which the first runs fastest."""
+    counts, _, _ = _spline_header(axes, user_info)
+    counts = counts or [points]
+    if math.prod(counts) != points:
+        raise RuntimeError(f"user_info says {' × '.join(map(str, counts))} data points, data have {points}")
+    grids = np.meshgrid(*(np.arange(count, dtype=np.float64) for count in reversed(counts)), indexing="ij")
+    return np.array([grid.ravel() for grid in reversed(grids)])
+
+
 def _points(
-    model_id: Any, model: Formula | Callable[..., Any], user_info: Array | None, fits: int, points: int
+    model_id: Any, model: CompiledModel | Callable[..., Any], user_info: Array | None, fits: int, points: int
 ) -> tuple[Array, bool]:
     """Return the points of all fits, or of each, and whether it is the latter."""
     if isinstance(model_id, int | np.integer) and model_id not in _WITH_X:
-        if not isinstance(model, Formula) or len(model.predictors) == 1:
+        if not isinstance(model, CompiledModel) or len(model.predictors) == 1:
             return np.arange(points, dtype=np.float64), False
         width = math.isqrt(points)
         if width * width != points:
@@ -351,7 +419,7 @@ def _points(
     if user_info is None:
         return np.arange(points, dtype=np.float64), False
     x = np.asarray(user_info)
-    if not isinstance(model, Formula):  # how many predictors it takes is not known
+    if not isinstance(model, CompiledModel):  # how many predictors it takes is not known
         layouts = {(points,): False, (fits, points): True}
         is_own = layouts.get(x.shape, x.ndim == 3 and x.shape[0] == fits)
         if x.shape[-1:] != (points,) or (x.ndim == 2 and x.shape[0] != fits) or x.ndim > 3:
@@ -364,7 +432,7 @@ def _points(
         raise RuntimeError(f"user_info has the shape {x.shape}, for {points} points and {fits} fits")
     if isinstance(model_id, int | np.integer) and x.dtype.kind in "SV":  # bytes of floats
         x = np.frombuffer(x.tobytes(), dtype=np.float32)
-    predictors = len(model.predictors) if isinstance(model, Formula) else 1
+    predictors = len(model.predictors) if isinstance(model, CompiledModel) else 1
     if x.size == predictors * points:
         return x.reshape((points,) if predictors == 1 else (predictors, points)), False
     if x.size == fits * predictors * points:
@@ -372,11 +440,11 @@ def _points(
     raise RuntimeError(f"user_info has {x.size} values, for {points} points and {fits} fits")
 
 
-def _fixed(model: Formula | Callable[..., Any], count: int, parameters_to_fit: Array | None) -> list[str]:
+def _fixed(model: CompiledModel | Callable[..., Any], count: int, parameters_to_fit: Array | None) -> list[str]:
     """Return the names of the parameters that keep their starts."""
     if parameters_to_fit is None:
         return []
-    names = model.parameters if isinstance(model, Formula) else tuple(f"p{k}" for k in range(count))
+    names = model.parameters if isinstance(model, CompiledModel) else tuple(f"p{k}" for k in range(count))
     return [name for name, is_fitted in zip(names, parameters_to_fit, strict=False) if not is_fitted]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+
 from popfit import CurveFitter, InputError, curve_fit
 
 X = np.linspace(0.0, 5.0, 40)
@@ -91,7 +92,7 @@ def test_bad_matrices() -> None:
     fits = fitter.fit(X, curves, start, sigma=matrices)
     assert fits.converged.tolist() == [True, False, True] and "positive definite" in fits.messages[1]
     for sigma in (-matrices[0], matrices[0] * np.nan, np.triu(matrices[0])):
-        with pytest.raises(ValueError, match="positive definite|NaN|symmetric"):
+        with pytest.raises(ValueError, match=r"positive definite|NaN|symmetric"):
             curve_fit(decay, X, curves[0], start, sigma)
 
 

@@ -190,10 +190,61 @@ def test_wrong_arguments(change: dict[str, Any], message: str) -> None:
 
 def test_what_is_missing() -> None:
     data, starts, _ = spots(2)
-    with pytest.raises(NotImplementedError, match="SPLINE_3D"):
-        gf.fit(data, None, gf.ModelID.SPLINE_3D, starts)
+    with pytest.raises(NotImplementedError, match="SPLINE_3D_MULTICHANNEL"):
+        gf.fit(data, None, gf.ModelID.SPLINE_3D_MULTICHANNEL, starts)
     with pytest.raises(NotImplementedError, match="copy arrays of cupy"):
         _ = gf.fit_gpu
     with pytest.raises(RuntimeError, match="no square image"):
         gf.fit(np.ascontiguousarray(data[:, :100][:, :99]), None, gf.ModelID.GAUSS_2D, starts)
     assert gf.cuda_available() and gf.get_cuda_version() == ((0, 0), (0, 0)) and gf.get_last_error() == ""
+
+
+def spline_coefficients(table: Any) -> Any:
+    """Return the coefficients of the natural spline through a table, (intervals …, 4 …), as Gpuspline orders them."""
+    interpolate = pytest.importorskip("scipy.interpolate")
+    coefficients = table
+    for axis, count in enumerate(table.shape):
+        # (4, intervals, …) from the highest power on; the order goes behind all other axes
+        powers = interpolate.CubicSpline(np.arange(count), coefficients, axis=axis, bc_type="natural").c[::-1]
+        coefficients = np.moveaxis(np.moveaxis(powers, 0, -1), 0, axis)
+    return coefficients.astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("model_id", "sizes"),
+    [(gf.ModelID.SPLINE_1D, (20,)), (gf.ModelID.SPLINE_2D, (14, 11)), (gf.ModelID.SPLINE_3D, (9, 8, 7))],
+)
+def test_splines(model_id: int, sizes: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(1)
+    axes = np.meshgrid(*(np.arange(size) for size in sizes), indexing="ij")
+    table = np.exp(-sum(((axis - 0.45 * size) / (0.15 * size)) ** 2 for axis, size in zip(axes, sizes, strict=True)))
+    coefficients = spline_coefficients(table)
+    counts = [[*sizes, *(size - 1 for size in sizes)]] + ([[sizes[0] - 1]] if len(sizes) == 1 else [])
+    truth = np.column_stack([rng.uniform(2, 5, 50), *(rng.uniform(-1, 1, 50) for _ in sizes), rng.uniform(0, 1, 50)])
+    points = np.array([grid.ravel(order="F") for grid in axes])  # x runs fastest
+    template = popfit.Spline(table)
+    noise = rng.normal(0.0, 0.01, (50, points.shape[1]))
+    data = (np.array([template(points, *one) for one in truth]) + noise).astype(np.float32)
+    starts = truth.astype(np.float32)
+    starts[:, 1:-1] += 0.3
+    for header in counts:
+        info = np.concatenate([np.float32(header), coefficients.ravel()])
+        parameters, states, chi_squares, *_ = gf.fit(data, None, model_id, starts, 1e-6, 50, user_info=info)
+        assert (states == 0).all() and chi_squares.max() < 0.0002 * data.shape[1]
+        np.testing.assert_allclose(parameters, truth, atol=0.05)
+        same = gf.fit(data, None, template, starts, 1e-6, 50, user_info=points)
+        np.testing.assert_allclose(same[0], parameters, atol=1e-4)
+    for bad, message in [(info[:-1], "no header"), (None, "missing"), (info[::-1].copy(), "no header")]:
+        with pytest.raises(RuntimeError, match=message):
+            gf.fit(data, None, model_id, starts, user_info=bad)
+    info[-3:] += 0.1
+    with pytest.raises(RuntimeError, match="natural"):
+        gf.fit(data, None, model_id, starts, user_info=info)
+    with pytest.raises(RuntimeError, match=r"data points|no header"):
+        gf.fit(
+            data[:, :-1].copy(),
+            None,
+            model_id,
+            starts,
+            user_info=np.concatenate([np.float32(counts[0]), coefficients.ravel()]),
+        )

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
-use popfit::{Context, CurveModel, Failure, Formula, Model};
+use popfit::{Context, CurveModel, Failure, Formula, Model, SplineAxis};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
@@ -86,6 +86,20 @@ impl SharedCurveModel {
     #[staticmethod]
     fn builtins() -> Vec<&'static str> {
         Formula::builtins().collect()
+    }
+
+    /// Makes a tabulated template with Gpufit's parameters: amplitude, a shift along each axis, offset. An axis is its
+    /// first point, the distance of its points and their number.
+    #[staticmethod]
+    fn spline(
+        py: Python<'_>,
+        axes: Vec<(f64, f64, usize)>,
+        values: PyReadonlyArray1<'_, f64>,
+    ) -> PyResult<SharedCurveModel> {
+        let axes: Vec<SplineAxis> =
+            axes.into_iter().map(|(first, step, count)| SplineAxis { first, step, count }).collect();
+        let model = CurveModel::spline(&axes, values.as_slice()?).map_err(|error| exception(py, &error))?;
+        Ok(SharedCurveModel { model, formula: None, takes_many: false, calls: None })
     }
 
     /// Makes a model of functions of Python: `values(x, parameters)` and perhaps `derivatives(x, parameters)` get x as
