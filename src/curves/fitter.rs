@@ -133,7 +133,7 @@ impl CurveFitter {
         self
     }
 
-    /// Sets the number of starts of each curve, 1 (the default) to 64, of which the one that ends with the lowest χ² is
+    /// Sets the number of starts of each curve, 1 (the default) to 64, of which the one that ends with the lowest cost is
     /// kept: the curve's own, and others that are drawn between the bounds of each parameter, or where it has not two of
     /// them, from a tenth of its own start to ten times this. A fit takes as many times longer. Evaluations are those of
     /// all starts; the solver's limit of rounds holds for each.

@@ -129,7 +129,7 @@ const TILE_BYTES: usize = 1 << 20;
 /// Most members in a tile.
 const TILE_MEMBERS: usize = 64;
 /// Bytes of rows and most members where a model takes many at once: what a call costs counts more than the cache.
-const MANY_BYTES: usize = 16 << 20;
+const MANY_BYTES: usize = 1 << 19;
 const MANY_MEMBERS: usize = 1024;
 
 /// Returns the number of elements of a tile of `members` members in which buffers share memory where they can.

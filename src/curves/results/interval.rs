@@ -210,7 +210,7 @@ impl CurveRun {
     }
 
     /// Returns a fit's χ² plus the penalty of its priors.
-    fn cost(&self, fit: &CurveFit) -> f64 {
+    pub(crate) fn cost(&self, fit: &CurveFit) -> f64 {
         fit.chi2 + self.penalty(&fit.parameters)
     }
 

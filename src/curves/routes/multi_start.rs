@@ -1,4 +1,4 @@
-//! Fits of each curve from several starts, of which the one with the lowest χ² is kept.
+//! Fits of each curve from several starts, of which the end with the lowest cost is kept.
 
 use rayon::prelude::*;
 
@@ -13,7 +13,7 @@ use crate::threads;
 
 /// Largest factor between a parameter's own start and the others, where it has not two bounds.
 const REACH: f64 = 10.0;
-/// Relative fall of χ² from which on the end of a later start is another one.
+/// Relative fall of the cost from which on the end of a later start is another one.
 const LEAST_FALL: f64 = 1e-9;
 
 impl CurveRun {
@@ -27,7 +27,7 @@ impl CurveRun {
                 let (rounds, evaluations) = (best.rounds + later.rounds, best.evaluations + later.evaluations);
                 if later.status == Status::Interrupted {
                     self.interrupt(best, number);
-                } else if is_better((later.status, later.chi2), (best.status, best.chi2)) {
+                } else if is_better((later.status, self.cost(&later)), (best.status, self.cost(best))) {
                     std::mem::swap(best, &mut later);
                 }
                 (best.rounds, best.evaluations) = (rounds, evaluations);
@@ -40,6 +40,10 @@ impl CurveRun {
     pub(crate) fn fit_columns(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
         self.with_attempts(watch, |run| run.fit_columns_here(curves, columns, watch))?;
         let mut later = CurveColumns::default();
+        let count = self.held.len();
+        let end = |of: &CurveColumns, k: usize| {
+            (of.status[k], of.chi2[k] + self.penalty(&of.parameters[k * count..(k + 1) * count]))
+        };
         for number in 1..self.starts {
             let others = self.with_drawn_starts(curves, number)?;
             self.with_attempts(watch, |run| run.fit_columns_here(&others, &mut later, watch))?;
@@ -48,7 +52,7 @@ impl CurveRun {
                 let evaluations = columns.evaluations[k] + later.evaluations[k];
                 if later.status[k] == Status::Interrupted {
                     columns.interrupt(k);
-                } else if is_better((later.status[k], later.chi2[k]), (columns.status[k], columns.chi2[k])) {
+                } else if is_better(end(&later, k), end(columns, k)) {
                     columns.copy_row(k, &later);
                 }
                 (columns.rounds[k], columns.evaluations[k]) = (rounds, evaluations);
@@ -98,12 +102,12 @@ fn draw_start(own: f64, lower: f64, upper: f64, share: f64) -> f64 {
     unbounded.max(lower).min(upper)
 }
 
-/// Returns whether the end of a later start, with this status and χ², takes the place of an earlier one: if it alone is
-/// a success, or if its χ² is lower.
-fn is_better((later, later_chi2): (Status, f64), (earlier, earlier_chi2): (Status, f64)) -> bool {
+/// Returns whether the end of a later start, its status and cost, takes the place of an earlier one: if it alone is a
+/// success, or if its cost is lower.
+fn is_better((later, cost): (Status, f64), (earlier, earlier_cost): (Status, f64)) -> bool {
     match (earlier.is_success(), later.is_success()) {
         (false, true) => true,
         (true, false) => false,
-        _ => later_chi2 < earlier_chi2 * (1.0 - LEAST_FALL),
+        _ => cost < earlier_cost * (1.0 - LEAST_FALL),
     }
 }
