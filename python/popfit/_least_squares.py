@@ -134,6 +134,10 @@ def least_squares(
     return _solve_many(request) if np.ndim(x0) > 1 else _solve_one(request)
 
 
+#: Defaults of the arguments.
+_DEFAULTS = {name: one.default for name, one in inspect.signature(least_squares).parameters.items()}
+
+
 @dataclasses.dataclass
 class _Request:
     """What is to be solved, as the user gives it; scipy's arguments."""
@@ -162,12 +166,11 @@ class _Request:
 
     def changed(self, names: Sequence[str]) -> dict[str, Any]:
         """Return those of several arguments that do not have their default, which an older scipy may not know."""
-        defaults = inspect.signature(least_squares).parameters
         values = {name: getattr(self, name) for name in names}
         return {
             name: value
             for name, value in values.items()
-            if not (isinstance(value, str | float | int | None) and value == defaults[name].default)
+            if not (isinstance(value, str | float | int | None) and value == _DEFAULTS[name])
         }
 
     def settings(self) -> dict[str, Any]:
@@ -370,8 +373,6 @@ def _solve_many(request: _Request) -> Any:
     # 3. The fits.
     if reason is None and points < parameters:
         reason = "fewer residuals than parameters"
-    if reason is None and np.iscomplexobj(first):
-        reason = "complex residuals"
     fields = _empty_fields(0, points, parameters) if problems == 0 else reason
     if fields is None:
         fields = _solve(given)
@@ -386,7 +387,7 @@ def _call_first(residuals: _Residuals, rows: Sequence[Any], x0: Array) -> Array:
     Raises
     ------
     InputError
-        If they have two dimensions.
+        If they have two dimensions, or are complex.
     """
     try:
         with np.errstate(all="ignore"):
@@ -399,6 +400,8 @@ def _call_first(residuals: _Residuals, rows: Sequence[Any], x0: Array) -> Array:
         raise
     if first.ndim != 1:
         raise InputError(f"fun returns the shape {first.shape}; give residuals of one dimension", argument="fun")
+    if np.iscomplexobj(first):
+        raise InputError("fun returns complex numbers; give real and imaginary parts", argument="fun")
     return first
 
 

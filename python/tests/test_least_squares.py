@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import warnings
 from typing import Any
 
@@ -119,6 +120,40 @@ def test_bounds(method: str) -> None:
         np.testing.assert_array_equal(found.active_mask, many.active_mask[k])
         active += np.abs(found.active_mask).sum()
     assert active > 12
+
+
+def test_optimality_before_the_minimum() -> None:
+    x0, y = decays(1)
+    start, bounds = x0[0] * [1.0, 4.0, 1.0], (-0.1, 12.0)
+    short = {"bounds": bounds, "args": (T, y[0]), "max_nfev": 2, "gtol": None}
+    found = least_squares(decay, start, **short)
+    distance = np.where(found.grad > 0.0, found.x + 0.1, 12.0 - found.x)
+    np.testing.assert_allclose(found.optimality, np.abs(found.grad * distance).max())
+    found = least_squares(decay, start, method="dogbox", **short)
+    np.testing.assert_allclose(found.optimality, np.abs(found.grad).max())
+    assert found.optimality > 1e-3
+
+
+def test_a_small_gradient_is_the_first_reason() -> None:
+    x0, y = decays(20)
+    found = least_squares(lambda x, y: 1e-9 * decay(x, T, y), x0, args=(y,))
+    assert (found.status == 1).all() and set(found.message) == {"`gtol` termination condition is satisfied."}
+    found = least_squares(lambda x, y: 1e-9 * decay(x, T, y), x0, args=(y,), gtol=None)
+    assert (found.status != 1).any() and found.success.all()
+    # scipy stops where it starts
+    wanted = optimize.least_squares(lambda x: 1e-9 * decay(x, T, y[0]), x0[0])
+    assert found.cost[0] < 0.99 * wanted.cost
+
+
+def test_losses_with_several_minima() -> None:
+    rng = np.random.default_rng(1)
+    _, y = decays(60, seed=3)
+    y[:, ::9] += 1.0
+    x0 = rng.uniform([1.0, 0.2, 0.0], [6.0, 4.0, 1.5], (60, 3))
+    found = least_squares(decay, x0, args=(T, y), loss="arctan", f_scale=0.1)
+    costs = [optimize.least_squares(decay, x0[k], args=(T, y[k]), loss="arctan", f_scale=0.1).cost for k in range(60)]
+    assert np.count_nonzero(found.cost > np.multiply(costs, 1.001)) <= 1
+    assert np.count_nonzero(found.cost < np.multiply(costs, 0.999)) >= 5
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -287,6 +322,7 @@ def test_wrong_arrays_of_many_problems() -> None:
         ({"bounds": ([0.0, 0.0], 9.0)}, "bounds", r"give \(3,\) or \(3, 3\)"),
         ({"bounds": (1.0, 2.0, 3.0)}, "bounds", "pair"),
         ({"fun": lambda x, t, y: np.outer(x, y)}, "fun", r"the shape \(3, 40\)"),
+        ({"fun": lambda x, t, y: decay(x, t, 1j * y)}, "fun", "complex"),
         ({"args": (np.ma.masked_less([1.0, 2.0], 1.5), y), "fun": lambda x, t, y: x[0] * T - y}, "args[0]", "mask"),
     ]
     for call, argument, message in calls:
@@ -385,6 +421,24 @@ def test_what_scipy_solves(changes: dict[str, Any], reason: str) -> None:
     np.testing.assert_array_equal(many.x[1], wanted.x)
     dense = wanted.jac.toarray() if hasattr(wanted.jac, "toarray") else wanted.jac
     np.testing.assert_array_equal(many.jac[1], dense)
+
+
+def test_a_function_that_changes() -> None:
+    x0, y = decays(1)
+    calls = itertools.count()
+
+    def fun(x: Any) -> Any:
+        return decay(x, T, y[0]) + (next(calls) > 8)
+
+    with pytest.warns(popfit.PopfitWarning, match="at some results its values are not those of its formula"):
+        assert least_squares(fun, x0[0]).success
+
+
+def test_complex_residuals() -> None:
+    x0, y = decays(1)
+    with pytest.warns(popfit.PopfitWarning, match="complex residuals"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
+        least_squares(lambda x: decay(x, T, y[0]) + 0j, x0[0])
 
 
 def test_many_parameters_and_sparse_derivatives() -> None:
