@@ -45,11 +45,33 @@ class Xdata(NamedTuple):
         """Return the x of a curve."""
         return self.values[curve] if self.x_per_curve else self.values
 
-    def joined(self) -> Any:
-        """Return the x of all curves as if they were one: (curves·points) or (predictors, curves·points)."""
+    def joined(self) -> list[Any]:
+        """Return the x of all curves as if they were one, (curves·points) or (predictors, curves·points)."""
         if not self.x_per_curve or self.values.ndim == 2:
-            return self.values.ravel() if self.x_per_curve else self.values
-        return np.moveaxis(self.values, 1, 0).reshape(self.values.shape[1], -1)
+            return [self.values.ravel() if self.x_per_curve else self.values]
+        return [np.moveaxis(self.values, 1, 0).reshape(self.values.shape[1], -1)]
+
+
+class ProblemArguments(Xdata):
+    """Arguments that a user's function of residuals gets beside the parameters, of problems in place of curves.
+
+    `values` is a tuple of arrays with the problems as their first axis.
+    """
+
+    def of_curve(self, curve: int) -> Any:
+        """Return the arguments of a problem."""
+        return tuple(array[curve] for array in self.values)
+
+    def joined(self) -> list[Any]:
+        """Return two ways to take the arguments of all problems at once, for residuals of the shape (problems, m).
+
+        Arrays become (…, problems, m), if their last axis may be that of the points, or (…, problems, 1).
+        """
+        of_points = [np.moveaxis(array, 0, -2) for array in self.values]
+        of_numbers = [np.moveaxis(array, 0, -1)[..., np.newaxis] for array in self.values]
+        has_points = [array.shape[-1] == self.points > 1 for array in self.values]
+        mixed = [one if has else other for one, other, has in zip(of_points, of_numbers, has_points, strict=True)]
+        return [mixed, of_numbers] if any(has_points) else [of_numbers]
 
 
 class ModelAtPoints(NamedTuple):
@@ -114,26 +136,32 @@ def model_of_function(
     NotTraceableError
         If it is none, or if formula and function differ near the starts.
     """
-    traced, columns = _trace_at_points(function, x, names)
-    try:
-        model = Formula(traced.text, traced.predictors, traced.parameters)._model
-    except InputError as error:  # such as a constant that overflows
-        raise NotTraceableError(str(error.args[0]).partition("\n")[0]) from error
-    found = ModelAtPoints(model, columns, function, True)
-    steps = _jitter(len(names))
-    for curve in sorted({0, x.curves // 2, x.curves - 1}):
-        start = starts[curve] if starts.ndim == 2 else starts
-        if not np.isfinite(start).all():
-            continue
-        beside = start + steps * np.where(start == 0.0, 1.0, start)
-        if not agrees(found, x, curve, np.vstack([start, beside]), START_TOLERANCE):
-            raise NotTraceableError("its values are not those of its formula")
+    traced, columns = _trace_at_points(function, x, names, starts)
+    found = _model_of_trace(traced, columns, function)
+    if not all(agrees_near(found, x, k, _row(starts, k), START_TOLERANCE) for k in {0, x.curves // 2, x.curves - 1}):
+        raise NotTraceableError("its values are not those of its formula")
     if traced.has_branches and warns_of_branches:
         warn_caller(_branches_of(traced))
     return found
 
 
-def _trace_at_points(function: Callable[..., Any], x: Xdata, names: Sequence[str]) -> tuple[Trace, Array]:
+def _model_of_trace(traced: Trace, columns: Array, function: Callable[..., Any]) -> ModelAtPoints:
+    """Return a trace as a model in Rust."""
+    try:
+        model = Formula(traced.text, traced.predictors, traced.parameters)._model
+    except InputError as error:  # such as a constant that overflows
+        raise NotTraceableError(str(error.args[0]).partition("\n")[0]) from error
+    return ModelAtPoints(model, columns, function, True)
+
+
+def _row(starts: Array, curve: int) -> Array:
+    """Return the start of a curve, of starts (curves, P) or (P)."""
+    return np.asarray(starts[curve] if starts.ndim == 2 else starts)
+
+
+def _trace_at_points(
+    function: Callable[..., Any], x: Xdata, names: Sequence[str], starts: Array
+) -> tuple[Trace, Array]:
     """Return a function as a formula, and its predictors at the points: (predictors, points), or of each curve.
 
     The points of all curves are traced as if they were those of one, if the function treats each by itself; else curve
@@ -142,25 +170,41 @@ def _trace_at_points(function: Callable[..., Any], x: Xdata, names: Sequence[str
     if not x.x_per_curve:
         traced = trace(function, x.values, names, x.points)
         return traced, np.array(traced.columns)
-    try:
-        traced = trace(function, x.joined(), names, x.points * x.curves)
-        columns = np.moveaxis(np.array(traced.columns).reshape(-1, x.curves, x.points), 0, 1)
-        if all(_has_same_trace(function, x, curve, names, traced, columns[curve]) for curve in _telling_curves(x)):
-            return traced, np.ascontiguousarray(columns)
-    except NotTraceableError:
-        pass  # of each curve it may be a formula
-    each = [trace(function, x.of_curve(k), names, x.points) for k in range(x.curves)]
-    if any(one.text != each[0].text for one in each):
-        raise NotTraceableError("it is another formula for other points")
+    shape = (x.curves, x.points) if isinstance(x, ProblemArguments) else x.points * x.curves
+    for joined in x.joined():
+        try:
+            traced = trace(function, joined, names, shape)
+            columns = np.ascontiguousarray(np.moveaxis(np.array(traced.columns).reshape(-1, x.curves, x.points), 0, 1))
+            if all(_has_same_trace(function, x, k, names, starts, traced, columns) for k in _telling_curves(x)):
+                return traced, columns
+        except NotTraceableError:
+            pass  # of each curve it may be a formula
+    each: list[Trace] = []
+    for k in range(x.curves):
+        each.append(trace(function, x.of_curve(k), names, x.points))
+        if each[k].text != each[0].text:
+            raise NotTraceableError("it is another formula for other points")
     return each[0], np.array([one.columns for one in each])
 
 
 def _has_same_trace(
-    function: Callable[..., Any], x: Xdata, curve: int, names: Sequence[str], traced: Trace, columns: Array
+    function: Callable[..., Any],
+    x: Xdata,
+    curve: int,
+    names: Sequence[str],
+    starts: Array,
+    traced: Trace,
+    columns: Array,
 ) -> bool:
-    """Return True if a curve's points alone are traced to this formula and these predictors."""
+    """Return True if a curve's points alone are traced to this formula and these predictors.
+
+    Arguments of a problem may be numbers, which become constants where it is traced alone: its values are compared.
+    """
+    if isinstance(x, ProblemArguments):
+        found = _model_of_trace(traced, columns, function)
+        return agrees_near(found, x, curve, _row(starts, curve), START_TOLERANCE)
     own = trace(function, x.of_curve(curve), names, x.points)
-    return own.text == traced.text and np.array_equal(np.array(own.columns), columns, equal_nan=True)
+    return own.text == traced.text and np.array_equal(np.array(own.columns), columns[curve], equal_nan=True)
 
 
 def _telling_curves(x: Xdata) -> list[int]:
@@ -168,9 +212,12 @@ def _telling_curves(x: Xdata) -> list[int]:
 
     If any curve has another smallest, largest, first, last or mean x than all together, one of these has.
     """
-    points = x.values.reshape(x.curves, -1)
-    numbers = (points.min(axis=1), points.max(axis=1), points[:, 0], points[:, -1], points.mean(axis=1))
-    extremes = {int(find(number)) for number in numbers for find in (np.argmin, np.argmax)}
+    extremes: set[int] = set()
+    for array in x.values if isinstance(x, ProblemArguments) else (x.values,):
+        if array.dtype.kind in "biuf":
+            points = array.reshape(x.curves, -1)
+            numbers = (points.min(axis=1), points.max(axis=1), points[:, 0], points[:, -1], points.mean(axis=1))
+            extremes |= {int(find(number)) for number in numbers for find in (np.argmin, np.argmax)}
     return sorted(extremes | {0, x.curves // 2, x.curves - 1})
 
 
@@ -189,29 +236,55 @@ def _jitter(parameters: int) -> Array:
 
 
 def agrees(found: ModelAtPoints, x: Xdata, curve: int, parameters: Array, tolerance: float) -> bool:
-    """Return True if formula and function have the same values on a curve, at each row of the parameters, (n, P)."""
+    """Return True if formula and function have the same values on a curve."""
+    sizes, differences = _compare(found, x, curve, parameters[np.newaxis])
+    return bool(differences[0] <= tolerance * sizes[0])
+
+
+def agrees_near(found: ModelAtPoints, x: Xdata, curve: int, parameters: Array, tolerance: float) -> bool:
+    """Return True if formula and function have the same values on a curve, at parameters and at three points nearby.
+
+    Residuals may vanish at the parameters themselves. Differences are therefore relative to the largest value there, or
+    to the smallest of the largest values nearby.
+    """
+    if not np.isfinite(parameters).all():
+        return True
+    nearby = parameters + _jitter(parameters.size) * np.where(parameters == 0.0, 1.0, parameters)
+    sizes, differences = _compare(found, x, curve, np.vstack([parameters, nearby]))
+    return bool(np.all(differences <= tolerance * np.maximum(sizes, sizes[1:].min())))
+
+
+def _compare(found: ModelAtPoints, x: Xdata, curve: int, parameters: Array) -> tuple[Array, Array]:
+    """Return the function's largest values on a curve, (n), and the largest differences of the formula from it, (n).
+
+    The parameters are (n, P). Differences are infinite where the function has another shape, or is finite elsewhere.
+    """
     assert found.function is not None
     points = x.of_curve(curve)
     with np.errstate(all="ignore"):
         results = [np.asarray(found.function(points, *row), dtype=np.float64) for row in parameters]
     if any(one.ndim and one.size != x.points for one in results):
-        return False
+        return np.zeros(len(parameters)), np.full(len(parameters), np.inf)
     columns = (found.x[curve] if x.x_per_curve else found.x).ravel()
     wanted = np.array([one.ravel() if one.ndim else np.full(x.points, one) for one in results])
     values = np.array([found.model.values(columns, row) for row in np.ascontiguousarray(parameters, dtype=np.float64)])
     finite = np.isfinite(wanted)
-    if not finite.all():
-        if not np.array_equal(finite, np.isfinite(values)):
-            return False
-        wanted, values = np.where(finite, wanted, 0.0), np.where(finite, values, 0.0)
-    size = np.abs(wanted).max(axis=1, keepdims=True)
-    return bool((np.abs(values - wanted) <= tolerance * size).all())
+    if finite.all():
+        differences = np.abs(values - wanted).max(axis=1)
+        return np.abs(wanted).max(axis=1), np.where(np.isnan(differences), np.inf, differences)
+    is_elsewhere = (finite != np.isfinite(values)).any(axis=1)
+    wanted, values = np.where(finite, wanted, 0.0), np.where(finite, values, 0.0)
+    return np.abs(wanted).max(axis=1), np.where(is_elsewhere, np.inf, np.abs(values - wanted).max(axis=1))
 
 
-def agrees_at_results(found: ModelAtPoints, x: Xdata, parameters: Array) -> bool:
-    """Return True if formula and function have the same values at the results of up to a hundred curves."""
+def agrees_at_results(found: ModelAtPoints, x: Xdata, parameters: Array, *, nearby: bool = False) -> bool:
+    """Return True if formula and function have the same values at the results of up to a hundred curves.
+
+    With `nearby` differences may be relative to values near the results, as residuals need it.
+    """
     return all(
-        agrees(found, x, curve, parameters[curve : curve + 1], RESULT_TOLERANCE)
+        agrees(found, x, curve, parameters[curve], RESULT_TOLERANCE)
+        or (nearby and agrees_near(found, x, curve, parameters[curve], RESULT_TOLERANCE))
         for curve in _checked_curves(x.curves)
         if np.isfinite(parameters[curve]).all()
     )

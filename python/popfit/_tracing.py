@@ -22,6 +22,8 @@ Node = tuple[Any, ...]
 MAX_PATHS = 16
 #: Branches on one path: a loop on a parameter would make ever more.
 MAX_DECISIONS = 16
+#: Expressions that the values of a function may be computed by.
+MAX_EXPRESSIONS = 16
 #: Characters that a formula may have.
 MAX_CHARACTERS = 10_000
 
@@ -94,7 +96,7 @@ class Trace(NamedTuple):
     has_branches: bool
 
 
-def trace(function: Callable[..., Any], x: Any, names: Sequence[str], points: int) -> Trace:
+def trace(function: Callable[..., Any], x: Any, names: Sequence[str], points: int | tuple[int, ...]) -> Trace:
     """Return a function of x and parameters as a formula.
 
     Parameters
@@ -105,8 +107,8 @@ def trace(function: Callable[..., Any], x: Any, names: Sequence[str], points: in
         What the function gets as its first argument.
     names : sequence of str
         Names of the parameters; those that mean something else in formulas get an underscore.
-    points : int
-        Number of values that the function returns.
+    points : int or tuple of int
+        Number of values that the function returns, or the shape that they have or are broadcast to.
 
     Raises
     ------
@@ -121,7 +123,7 @@ def trace(function: Callable[..., Any], x: Any, names: Sequence[str], points: in
     predictors = distinct_names([f"x{k + 1}" for k in range(len(columns))] if len(columns) > 1 else ["x"], names)
     own = distinct_names(names, predictors)
     if not columns:  # a formula has a predictor, used or not
-        columns = [np.zeros(points)]
+        columns = [np.zeros(points).ravel()]
     text = _Printer(graph, dict(zip(used, predictors, strict=False)), own).text(root)
     if len(text) > MAX_CHARACTERS:
         raise NotTraceableError(f"its formula would have {len(text)} characters, more than {MAX_CHARACTERS}")
@@ -252,33 +254,59 @@ def _call_once(graph: _Graph, call: Callable[[], Any]) -> int:
         raise
     except Exception as error:
         raise NotTraceableError(f"{type(error).__name__} in it: {error}") from error
+    if isinstance(result, list | tuple):
+        result = np.array(result)
     if isinstance(result, np.ndarray) and result.dtype == object and result.size == 1:
         result = result.ravel()[0]
     if isinstance(result, TracedComplex):
         raise NotTraceableError("it returns complex numbers")
     if isinstance(result, np.ndarray) and result.dtype == object:
-        return _unify_values(graph, [graph.operand(one) for one in result.ravel()])
+        return _unify_values(graph, [graph.operand(one) for one in result.ravel()], result.shape)
     return graph.operand(result)
 
 
-def _unify_values(graph: _Graph, nodes: list[int]) -> int:
-    """Return the node of values that a function has computed one by one: numbers that differ become a predictor.
+def _unify_values(graph: _Graph, nodes: Sequence[int | None], shape: tuple[int, ...]) -> int:
+    """Return the node of values that a function has computed one by one, of an array of this shape.
+
+    Numbers that differ become a predictor. Expressions that differ are joined by `select`, with a predictor that
+    numbers them. A value that does not matter has no node.
 
     Raises
     ------
     NotTraceableError
-        If the values are not those of one expression.
+        If the values are those of too many expressions.
     """
-    if len(set(nodes)) == 1:
-        return nodes[0]
-    operation, *operands = graph.nodes[nodes[0]]
-    others = [graph.nodes[node] for node in nodes]
-    if all(other[0] == "number" for other in others):
-        return graph.operand(np.array([other[1] for other in others]))
-    if operation in _LEAVES or any(other[0] != operation or len(other) != 1 + len(operands) for other in others):
-        raise NotTraceableError("it computes its values one by one, by expressions that differ")
-    columns = zip(*(other[1:] for other in others), strict=True)
-    return graph.node(operation, *(_unify_values(graph, list(column)) for column in columns))
+    first = next(node for node in nodes if node is not None)
+    if all(node in (first, None) for node in nodes):
+        return first
+    kinds = [None if node is None else _kind(graph, node) for node in nodes]
+    distinct = {kind: k for k, kind in enumerate(dict.fromkeys(kind for kind in kinds if kind is not None))}
+    if len(distinct) > MAX_EXPRESSIONS:
+        raise NotTraceableError(f"it computes its values one by one, by more than {MAX_EXPRESSIONS} expressions")
+    if len(distinct) == 1:
+        values = [graph.nodes[first if node is None else node][1:] for node in nodes]
+        if graph.nodes[first][0] == "number":
+            return graph.operand(np.array(values).reshape(shape))
+        columns: list[list[int | None]] = [
+            [None if node is None else operands[k] for node, operands in zip(nodes, values, strict=True)]
+            for k in range(len(values[0]))
+        ]
+        return graph.node(graph.nodes[first][0], *(_unify_values(graph, column, shape) for column in columns))
+    numbers = graph.operand(np.array([0 if kind is None else distinct[kind] for kind in kinds]).reshape(shape))
+    chosen = None
+    for kind, k in reversed(distinct.items()):
+        of_kind = [node if own == kind else None for node, own in zip(nodes, kinds, strict=True)]
+        value = _unify_values(graph, of_kind, shape)
+        is_own = graph.node("==", numbers, graph.operand(k))
+        chosen = value if chosen is None else graph.node("select", is_own, value, chosen)
+    assert chosen is not None
+    return chosen
+
+
+def _kind(graph: _Graph, node: int) -> Node:
+    """Return what the nodes of one expression have in common: an operation, or a leaf that is no number."""
+    operation, *operands = graph.nodes[node]
+    return graph.nodes[node] if operation in ("predictor", "parameter") else (operation, len(operands))
 
 
 def traced_part(graph: _Graph, call: Callable[[], Any]) -> Traced:
@@ -639,13 +667,14 @@ _ARRAY_FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _broadcast(columns: list[Array], points: int) -> list[Array]:
+def _broadcast(columns: list[Array], points: int | tuple[int, ...]) -> list[Array]:
     """Return the predictors with one value for each point."""
+    wanted = points if isinstance(points, tuple) else ()
     try:
-        shape = np.broadcast_shapes(*(column.shape for column in columns)) if columns else (points,)
+        shape = np.broadcast_shapes(wanted, *(column.shape for column in columns)) if columns else np.atleast_1d(points)
     except ValueError as error:
         raise NotTraceableError("it uses arrays of several shapes, as if it reshaped or reduced them") from error
-    if math.prod(shape) != points:
+    if math.prod(shape) != np.prod(points):
         raise NotTraceableError(
             f"its values seem to have the shape {shape}, for {points} points (where each curve has points of its own, "
             "give x_per_curve=True)"

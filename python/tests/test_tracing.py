@@ -175,7 +175,6 @@ def writes(x: Any, a: Any) -> Any:
         (lambda x, a: (a * x)[::-1], "elements"),
         (lambda x, a: a * x + 1j * a, "complex"),
         (lambda x, a: np.floor(a * x), "floor"),
-        (lambda x, a: np.array([a * t if t > 1.0 else a + t for t in x]), "expressions that differ"),
         (lambda x, a: a * x[:10], "shape"),
         (lambda x, a: a * np.nan + x, "nan"),
         (lambda x, a: a * np.log(a * 0.0 - 1.0) + x, "not a finite number"),
@@ -187,6 +186,16 @@ def writes(x: Any, a: Any) -> Any:
 def test_what_is_no_formula(function: Any, reason: str) -> None:
     with pytest.raises(NotTraceableError, match=reason):
         traced(function, 1.7)
+
+
+def test_values_of_several_expressions() -> None:
+    traced(lambda x, a: np.array([a * t if t > 1.0 else a + t for t in x]), 1.7)
+    traced(lambda x, a, b: np.array([10.0 * (b - a**2), 1.0 - a, a * b]), 1.7, 0.3, points=3)
+    traced(lambda x, a, b: np.array([[a, b]]) - x[:6].reshape(3, 2), 1.7, 0.3, points=6)
+    found = trace(lambda x, a, b: [a, b, a][int(x[0]) :], np.zeros(1), ["a", "b"], 3)
+    assert found.text == "select((x == 0), a, b)"
+    with pytest.raises(NotTraceableError, match="more than 16 expressions"):
+        trace(lambda x, *p: p, X, [f"p{k}" for k in range(17)], 17)
 
 
 def test_a_function_with_a_memory_is_no_formula() -> None:
