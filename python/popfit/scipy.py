@@ -29,7 +29,7 @@ DIFFERENCES = (
         "no effect, with a warning",
     ),
     Difference(
-        "`sigma` with correlations, `callback`, `jac_sparsity`, a function as `loss`",
+        "`callback`, `jac_sparsity`, a function as `loss`",
         "",
         "scipy does it, with a warning; `curve_fit` refuses it for many curves",
     ),
@@ -48,6 +48,11 @@ DIFFERENCES = (
         "`least_squares` with the losses cauchy and arctan",
         "one start",
         "two: a fit under soft_l1 leads to the second; the lower cost counts",
+    ),
+    Difference(
+        "`sigma` with correlations",
+        "a matrix (points, points), of which the lower half is read",
+        "also one for each curve, (curves, points, points); a matrix that is not symmetric is a ValueError",
     ),
     Difference("an infinite `sigma`", "a point of weight 0, which counts as a degree of freedom", "masks its point"),
     Difference("masked arrays", "masks are ignored", "masked points of `ydata`, or of arrays in `args`, do not count"),
