@@ -49,6 +49,7 @@ pub struct CurveFitter {
     pub(crate) absolute_sigma: bool,
     pub(crate) sandwich_errors: bool,
     pub(crate) polish: bool,
+    pub(crate) exact: bool,
     pub(crate) covariance: bool,
     pub(crate) max_memory: Option<u64>,
     pub(crate) cpu_fallback: Option<bool>,
@@ -86,6 +87,7 @@ impl CurveFitter {
             absolute_sigma: false,
             sandwich_errors: true,
             polish: true,
+            exact: false,
             covariance: false,
             max_memory: None,
             cpu_fallback: None,
@@ -188,6 +190,13 @@ impl CurveFitter {
         CurveFitter { polish, ..self }
     }
 
+    /// Sets whether [`fit_columns`](Self::fit_columns) fits curves as [`fit`](Self::fit) does, to the solver's
+    /// tolerances and with [`polish`](Self::polish), to the same bits; else to 0.001 of their errors (the default).
+    #[must_use]
+    pub fn exact(self, exact: bool) -> CurveFitter {
+        CurveFitter { exact, ..self }
+    }
+
     /// Sets whether columns have covariances ([`CurveColumns::covariance`]), (curves, P, P). They come from the normal
     /// matrix of which the errors are, so that they take memory and little time, and are as precise as the errors. Off
     /// unless set; [`fit`](Self::fit) always has them.
@@ -273,7 +282,7 @@ impl CurveFitter {
     /// Fits all curves and returns the results as columns, one array per quantity, without memory of its own for each
     /// fit. Parameters lie within 0.001 of their errors from the minimum. (Where the noise is a fifth of the amplitude
     /// or more, a few of ten thousand do not, by little; with a GPU as many as six of a thousand, by up to 0.02.) There
-    /// is no [`polish`](Self::polish). For more curves than memory holds call
+    /// is no [`polish`](Self::polish), unless columns are to be [`exact`](Self::exact). For more curves than memory holds call
     /// [`fit_columns_into`](Self::fit_columns_into) with some at a time.
     ///
     /// Formulas of at most 16 parameters (tied ones do not count) at up to 512 points under Levenberg–Marquardt are

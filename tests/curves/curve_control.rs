@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use popfit::{Closure, Control, CurveFitter, Curves, Device, Formula, Status};
+use popfit::{Closure, Control, CurveFit, CurveFitter, Curves, Device, Formula, Status};
+use popfit_testing::random::Random;
 
 /// Decays with a little noise.
 fn curves(count: usize) -> Curves<'static> {
@@ -151,4 +152,44 @@ fn a_timeout_ends_a_run() {
     // one that is long enough changes nothing
     let long = Control::default().timeout(Duration::from_secs(3600));
     assert!(formula().fit_with(&curves(100), &long).unwrap().iter().all(|fit| fit.status.is_success()));
+}
+
+/// Columns that are to be exact are the rows of single fits, to the bit, with bad inputs and failures among them; where
+/// the run is stopped they are at their starts.
+#[test]
+fn exact_columns_are_single_fits() {
+    let x: Vec<f64> = (0..30).map(|j| 0.2 * f64::from(j)).collect();
+    let random = &mut Random(11);
+    let count = 200;
+    let mut y: Vec<f64> =
+        (0..count).flat_map(|_| x.clone()).map(|x| 3.0 * (-x).exp() + 0.3 * random.normal()).collect();
+    y[35] = f64::NAN;
+    let mut starts = [2.0, 0.5, 0.0].repeat(count);
+    (starts[9], starts[10]) = (f64::INFINITY, 1.0);
+    (starts[12], starts[13]) = (0.0, 300.0);
+    let curves = Curves::on_common_grid(x, y, starts);
+    for (device, text) in [(Device::cpu(), "a*exp(-k*x) + c"), (Device::cpu(), "a*exp(-k*x) + c*(a + 1)")] {
+        let fitter = CurveFitter::new(Formula::parse(text).unwrap(), device).covariance(true).exact(true);
+        for fitter in [fitter.clone(), fitter.clone().tie("c", "0.1*a"), fitter.starts(2)] {
+            let (fits, columns) = (fitter.fit(&curves).unwrap(), fitter.fit_columns(&curves).unwrap());
+            let flat = |of: fn(&CurveFit) -> &[f64]| fits.iter().flat_map(move |fit| of(fit)).map(|x| x.to_bits());
+            assert!(flat(|fit| &fit.parameters).eq(columns.parameters.iter().map(|x| x.to_bits())));
+            assert!(flat(|fit| &fit.errors).eq(columns.errors.iter().map(|x| x.to_bits())));
+            assert!(flat(|fit| &fit.covariance).eq(columns.covariance.as_ref().unwrap().iter().map(|x| x.to_bits())));
+            for (k, fit) in fits.iter().enumerate() {
+                assert_eq!((fit.status, fit.flags), (columns.status[k], columns.flags[k]), "{fit:?}");
+                assert_eq!((fit.rounds, fit.evaluations), (columns.rounds[k], columns.evaluations[k]), "{fit:?}");
+                assert_eq!(fit.chi2.to_bits(), columns.chi2[k].to_bits(), "{fit:?}");
+                let is_plain = fit.status.is_success() && fit.flags.is_empty();
+                assert_eq!((!is_plain).then_some(&*fit.message), columns.message(k), "{fit:?}");
+            }
+            let stopped = fitter.fit_columns_with(&curves, &Control::default().timeout(Duration::ZERO)).unwrap();
+            for k in 0..count {
+                // what had not begun has not been looked at
+                assert!(stopped.status[k] == Status::Interrupted || fits[k].status == Status::BadInput, "{k}");
+                let bad = fits[k].status == Status::BadInput;
+                assert!(bad || stopped.errors[3 * k].is_nan() && stopped.parameters[3 * k].is_finite(), "{k}");
+            }
+        }
+    }
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use numpy::PyReadonlyArray1;
 use popfit::{
-    Control, CurveFit, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Flags, LevenbergMarquardt,
-    NelderMead, Status, Values,
+    Control, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Flags, LevenbergMarquardt, NelderMead, Status,
+    Values,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -204,8 +204,8 @@ struct Results {
 }
 
 impl Results {
-    /// Fits curves column by column.
-    fn by_columns(fitter: &CurveFitter, curves: &Curves<'_>, control: &Control) -> Result<Results, Error> {
+    /// Fits curves.
+    fn fit(fitter: &CurveFitter, curves: &Curves<'_>, control: &Control) -> Result<Results, Error> {
         let mut columns = fitter.fit_columns_with(curves, control)?;
         let messages = (0..columns.len()).filter_map(|k| Some((k, columns.message(k)?.to_owned()))).collect();
         let (status, flags) = (columns.status_codes(), columns.flags.iter().map(Flags::bits).collect());
@@ -219,25 +219,6 @@ impl Results {
             evaluations: std::mem::take(&mut columns.evaluations),
             rounds: std::mem::take(&mut columns.rounds),
             messages,
-        })
-    }
-
-    /// Fits curves to the solver's tolerances.
-    fn exactly(fitter: &CurveFitter, curves: &Curves<'_>, control: &Control) -> Result<Results, Error> {
-        let fits = fitter.fit_with(curves, control)?;
-        let flat = |numbers: fn(&CurveFit) -> &Vec<f64>| fits.iter().flat_map(|fit| numbers(fit).clone()).collect();
-        let is_plain = |fit: &CurveFit| fit.status.is_success() && fit.flags.is_empty();
-        let unusual = fits.iter().enumerate().filter(|(_, fit)| !is_plain(fit));
-        Ok(Results {
-            parameters: flat(|fit| &fit.parameters),
-            errors: flat(|fit| &fit.errors),
-            covariance: Some(flat(|fit| &fit.covariance)),
-            chi2: fits.iter().map(|fit| fit.chi2).collect(),
-            status: fits.iter().map(|fit| fit.status.code() as i8).collect(),
-            flags: fits.iter().map(|fit| fit.flags.bits()).collect(),
-            evaluations: fits.iter().map(|fit| fit.evaluations).collect(),
-            rounds: fits.iter().map(|fit| fit.rounds).collect(),
-            messages: unusual.map(|(k, fit)| (k, fit.message.clone())).collect(),
         })
     }
 
@@ -299,11 +280,11 @@ pub fn fit_curves<'py>(
     let held = HeldCurves::hold(&curves)?;
     let lent = held.lend(py)?;
     watch.is_short = settings.device == "cpu" && model.is_quick(held.numbers(py, "y")?.map_or(0, |y| y.len()));
-    let fit = if exact { Results::exactly } else { Results::by_columns };
     // the steps of the end call a function curve by curve, and add digits that were not asked for
     let polish = exact || !model.takes_many();
-    let Outcome { result, stopped } =
-        run(py, watch, |control| fit(&settings.fitter(&model.model)?.polish(polish), &lent, control))?;
+    let Outcome { result, stopped } = run(py, watch, |control| {
+        Results::fit(&settings.fitter(&model.model)?.polish(polish).exact(exact), &lent, control)
+    })?;
     let answer = result.mark_stopped().give(py, model.model.parameters().len())?;
     answer.set_item("stopped", stopped)?;
     Ok(answer)

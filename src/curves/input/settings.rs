@@ -70,6 +70,7 @@ impl CurveFitter {
             absolute_sigma: self.absolute_sigma,
             sandwich_errors: self.sandwich_errors,
             polish: self.polish,
+            exact: self.exact,
             covariance: self.covariance,
             max_memory: self.max_memory,
             cpu_fallback: self.cpu_fallback,

@@ -272,3 +272,26 @@ impl TiedRows<'_> {
         unsound
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unusual_curves_are_found_in_every_part() {
+        let count = 2 * PART + 5;
+        let mut columns = CurveColumns {
+            status: vec![Status::Ftol; count],
+            flags: vec![Flags::empty(); count],
+            ..Default::default()
+        };
+        assert!(columns.unusual().is_empty());
+        let expected = [0, PART - 1, PART, PART + 7, 2 * PART, count - 1];
+        for (k, status) in expected.into_iter().zip([Status::BadInput, Status::Stalled, Status::MaxRounds].repeat(2)) {
+            columns.status[k] = status;
+        }
+        columns.status[PART] = Status::Gtol;
+        columns.flags[PART] = Flags::UNDETERMINED;
+        assert_eq!(columns.unusual(), expected);
+    }
+}

@@ -33,6 +33,8 @@ impl CurveRun {
             return Ok(());
         }
         match self.route(points) {
+            CurveRoute::Lanes(small) if self.exact => self.fit_in_lanes(curves, (count, points), small, columns, watch),
+            CurveRoute::SmallOnGpu(_) if self.exact => self.fit_columns_singly(curves, columns, watch),
             CurveRoute::Lanes(small) | CurveRoute::SmallOnGpu(small) => {
                 Passage::new(self, curves, points, small, false).run(columns, watch)?;
                 let unusual = threads::in_pool(|| {
@@ -42,11 +44,14 @@ impl CurveRun {
                 });
                 self.fit_rest(curves, points, columns, unusual, watch)
             }
-            CurveRoute::Population => {
-                self.fit_here(curves, watch)?.iter().enumerate().for_each(|(k, fit)| columns.put(k, fit));
-                Ok(())
-            }
+            CurveRoute::Population => self.fit_columns_singly(curves, columns, watch),
         }
+    }
+
+    /// Fits curves as [`fit_here`](Self::fit_here) does, and copies the results into columns.
+    fn fit_columns_singly(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
+        self.fit_here(curves, watch)?.iter().enumerate().for_each(|(k, fit)| columns.put(k, fit));
+        Ok(())
     }
 
     /// Adds to the columns' messages why curves could not be fitted, and which parameters the data do not determine.
@@ -119,28 +124,5 @@ impl CurveRun {
             self.fall_back(curves.grid, points, left, watch, put)?;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unusual_curves_are_found_in_every_part() {
-        let count = 2 * PART + 5;
-        let mut columns = CurveColumns {
-            status: vec![Status::Ftol; count],
-            flags: vec![Flags::empty(); count],
-            ..Default::default()
-        };
-        assert!(columns.unusual().is_empty());
-        let expected = [0, PART - 1, PART, PART + 7, 2 * PART, count - 1];
-        for (k, status) in expected.into_iter().zip([Status::BadInput, Status::Stalled, Status::MaxRounds].repeat(2)) {
-            columns.status[k] = status;
-        }
-        columns.status[PART] = Status::Gtol;
-        columns.flags[PART] = Flags::UNDETERMINED;
-        assert_eq!(columns.unusual(), expected);
     }
 }

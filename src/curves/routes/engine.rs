@@ -15,11 +15,15 @@ use crate::curves::routes::passage::Passage;
 use crate::curves::routes::passes::Passes;
 use crate::curves::routes::route::{CurveRoute, SmallFits};
 use crate::curves::routes::run::CurveRun;
+use crate::curves::routes::sink::FitSink;
 use crate::curves::watch::Watch;
 use crate::device::Device;
 use crate::error::Result;
 use crate::solver::{Outcome, Status};
 use crate::threads;
+
+/// Number of curves that are finished together.
+const FINISHED: usize = 8192;
 
 impl CurveRun {
     /// Fits all curves on this device, in a single attempt, and returns one result per curve.
@@ -36,38 +40,47 @@ impl CurveRun {
             return Ok(fits);
         }
         match self.route(points) {
-            CurveRoute::Lanes(small) => self.fit_in_lanes(curves, total, points, small, watch),
+            CurveRoute::Lanes(small) => {
+                let mut fits = Vec::with_capacity(total);
+                self.fit_in_lanes(curves, (total, points), small, &mut fits, watch)?;
+                Ok(fits)
+            }
             CurveRoute::SmallOnGpu(_) | CurveRoute::Population => self.fit_in_populations(curves, total, points, watch),
         }
     }
 
-    /// Fits small curves on the CPU, side by side in lanes, in f64 and to the solver's tolerances, and returns one
-    /// result per curve.
-    fn fit_in_lanes(
+    /// Fits small curves on the CPU, side by side in lanes, in f64 and to the solver's tolerances, and gives the results
+    /// to `sink`.
+    pub(crate) fn fit_in_lanes(
         &self,
         curves: &Curves,
-        total: usize,
-        points: usize,
+        (total, points): (usize, usize),
         small: SmallFits,
+        sink: &mut impl FitSink,
         watch: &Watch,
-    ) -> Result<Vec<CurveFit>> {
+    ) -> Result<()> {
         let mut ends = CurveColumns::default();
         ends.reset(total, &self.model, false);
         Passage::new(self, curves, points, small, true).run(&mut ends, watch)?;
         let settings = self.settings();
         let finish = |k| self.finish_in_lane(curves.curve(k, points, &settings), &ends.outcome(k), watch);
-        let (mut fits, left): (Vec<CurveFit>, Vec<Option<Curve>>) =
-            threads::in_pool(|| (0..total).into_par_iter().map(finish).unzip());
-        let left = left.into_iter().flatten().collect();
-        let put = &mut |index: usize, later: CurveFit| {
-            let fit = &mut fits[index];
-            match replaces((fit.status, fit.chi2), &later) {
-                true => *fit = later,
-                false => (fit.rounds, fit.evaluations) = (later.rounds, later.evaluations),
+        let mut left = Vec::new();
+        for first in (0..total).step_by(FINISHED) {
+            let some = first..total.min(first + FINISHED);
+            if watch.is_stopped() && sink.put_interrupted(some.clone(), &ends) {
+                continue;
             }
+            let finished: Vec<_> = threads::in_pool(|| some.clone().into_par_iter().map(finish).collect());
+            for (k, (fit, curve)) in some.zip(finished) {
+                sink.put(k, fit);
+                left.extend(curve);
+            }
+        }
+        let put = &mut |k: usize, later: CurveFit| match replaces(sink.end(k), &later) {
+            true => sink.put(k, later),
+            false => sink.set_counts(k, later.rounds, later.evaluations),
         };
-        self.fall_back(curves.grid, points, left, watch, put)?;
-        Ok(fits)
+        self.fall_back(curves.grid, points, left, watch, put)
     }
 
     /// Turns the outcome of a curve's fit in lanes into its result, and returns the curve, too, if it is to be fitted

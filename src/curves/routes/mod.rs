@@ -10,6 +10,7 @@ pub mod passes;
 pub mod retry;
 pub mod route;
 pub mod run;
+pub mod sink;
 pub mod tie;
 pub mod twin;
 pub mod verify;

@@ -41,6 +41,8 @@ pub(crate) struct CurveRun {
     pub(crate) absolute_sigma: bool,
     pub(crate) sandwich_errors: bool,
     pub(crate) polish: bool,
+    /// True if columns are fitted to the solver's tolerances, too.
+    pub(crate) exact: bool,
     pub(crate) covariance: bool,
     pub(crate) max_memory: Option<u64>,
     pub(crate) cpu_fallback: Option<bool>,

@@ -1,0 +1,64 @@
+//! Places for the results of curves that are finished part by part.
+
+use std::ops::Range;
+
+use crate::curves::results::columns::CurveColumns;
+use crate::curves::results::result::CurveFit;
+use crate::solver::Status;
+
+/// Takes the results of curves: fits of their own, or columns.
+pub(crate) trait FitSink {
+    /// Takes the fit of curve `k`, in place of an earlier one. The first fits come in order.
+    fn put(&mut self, k: usize, fit: CurveFit);
+
+    /// Returns status and χ² of the fit of curve `k`.
+    fn end(&self, k: usize) -> (Status, f64);
+
+    /// Sets the linearisations and the evaluations of the fit of curve `k`.
+    fn set_counts(&mut self, k: usize, rounds: u32, evaluations: u32);
+
+    /// Takes some rows of `ends` as those of fits that a run had no time for; returns `false` if it takes fits alone.
+    fn put_interrupted(&mut self, some: Range<usize>, ends: &CurveColumns) -> bool;
+}
+
+impl FitSink for Vec<CurveFit> {
+    fn put(&mut self, k: usize, fit: CurveFit) {
+        if k == self.len() { self.push(fit) } else { self[k] = fit }
+    }
+
+    fn end(&self, k: usize) -> (Status, f64) {
+        (self[k].status, self[k].chi2)
+    }
+
+    fn set_counts(&mut self, k: usize, rounds: u32, evaluations: u32) {
+        (self[k].rounds, self[k].evaluations) = (rounds, evaluations);
+    }
+
+    fn put_interrupted(&mut self, _: Range<usize>, _: &CurveColumns) -> bool {
+        false
+    }
+}
+
+impl FitSink for CurveColumns {
+    fn put(&mut self, k: usize, fit: CurveFit) {
+        CurveColumns::put(self, k, &fit);
+    }
+
+    fn end(&self, k: usize) -> (Status, f64) {
+        (self.status[k], self.chi2[k])
+    }
+
+    fn set_counts(&mut self, k: usize, rounds: u32, evaluations: u32) {
+        (self.rounds[k], self.evaluations[k]) = (rounds, evaluations);
+    }
+
+    fn put_interrupted(&mut self, some: Range<usize>, ends: &CurveColumns) -> bool {
+        for k in some {
+            self.copy_row(k, ends);
+            if self.status[k] != Status::BadInput {
+                self.interrupt(k);
+            }
+        }
+        true
+    }
+}
