@@ -15,6 +15,7 @@
 //! ```
 
 mod builtin;
+mod combine;
 mod compile;
 mod derive;
 mod direct;
