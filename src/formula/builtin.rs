@@ -6,7 +6,7 @@ use super::Formula;
 use super::direct::Direct;
 use crate::error::{Error, Result};
 use crate::suggest::hint;
-use table::BUILTINS;
+pub use table::BUILTINS;
 
 /// Highest degree of a built-in polynomial.
 const HIGHEST_DEGREE: usize = 30;
@@ -43,7 +43,7 @@ impl Formula {
 }
 
 /// Returns a polynomial's formula by Horner's scheme, such as `c0 + x*(c1 + x*(c2))` for degree 2.
-fn polynomial(degree: usize) -> String {
+pub fn polynomial(degree: usize) -> String {
     let mut text = String::new();
     for k in 0..degree {
         text += &format!("c{k} + x*(");

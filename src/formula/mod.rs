@@ -22,6 +22,7 @@ mod direct;
 mod function;
 mod fuse;
 mod graph;
+mod guess;
 mod hoist;
 mod lanes;
 mod names;
