@@ -149,6 +149,10 @@ fn borrowed(names: &[String]) -> Vec<&str> {
 mod tests {
     use crate::Formula;
 
+    type Combine = fn(&Formula, &Formula) -> crate::Result<Formula>;
+    /// From the values of both parts, the value and its derivatives by each of them.
+    type ByHand = fn(f64, f64) -> [f64; 3];
+
     #[test]
     fn prefixes_leave_functions_predictors_and_constants() {
         let formula =
@@ -177,8 +181,7 @@ mod tests {
         let (p, q) = (&p[..first.parameters().len()], &q[..second.parameters().len()]);
         let [left, right] = [first.linearise(&x[..3], p).unwrap(), second.linearise(&swapped, q).unwrap()];
         let whole = [p, q].concat();
-        type Combine = fn(&Formula, &Formula) -> crate::Result<Formula>;
-        let operators: [(Combine, fn(f64, f64) -> [f64; 3]); 4] = [
+        let operators: [(Combine, ByHand); 4] = [
             (Formula::plus, |a, b| [a + b, 1.0, 1.0]),
             (Formula::minus, |a, b| [a - b, 1.0, -1.0]),
             (Formula::times, |a, b| [a * b, b, a]),

@@ -88,7 +88,8 @@ const MPMATH: [Reference; 9] = [
     ),
 ];
 
-/// Values of lmfit 1.3.4 (`fano` is its `breit_wigner` of twice the width; `step`) and of astropy 8.0.2 (`Moffat1D`, `Sine1D`).
+/// Values of lmfit 1.3.4 (`step`, and `breit_wigner`, whose width is twice that of `fano`) and of astropy 8.0.2
+/// (`Moffat1D` and `Sine1D`).
 const LMFIT_AND_ASTROPY: [Reference; 5] = [
     (
         "fano",

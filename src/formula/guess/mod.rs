@@ -2,8 +2,8 @@
 //!
 //! Points are scaled to numbers near 1. `near` finds where to look: a peak, a step, a frequency. `search` tries
 //! parameters around it. For each it solves the linear parameters by least squares (variable projection, Golub &
-//! Pereyra 1973), and it moves the best by a compass search (Kolda, Lewis & Torczon 2003). What a model's parameters are
-//! and which values are tried stands in the model's row of `builtin/table.rs`.
+//! Pereyra 1973). It moves the best by a compass search (Kolda, Lewis & Torczon 2003) and a few damped Gauss-Newton
+//! steps. The roles of a model's parameters, and which values are tried, stand in its row of `builtin/table.rs`.
 
 mod near;
 mod periodogram;
@@ -80,7 +80,8 @@ pub enum Guess {
 }
 
 impl Formula {
-    /// Guesses starting values of a built-in model's parameters for the points `x` (predictors, n) and `y` (n).
+    /// Guesses starting values of a built-in model's parameters, in their order, for the points `x` (predictors, n) and
+    /// `y` (n), all of the same weight.
     ///
     /// The formula may have been typed and its names may be others: what counts is that it is that of a
     /// [built-in model](Self::builtin). Points that are not finite are left out, and the order of the others does not

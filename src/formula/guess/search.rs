@@ -9,7 +9,7 @@ use crate::formula::Formula;
 use crate::math::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
 /// Number of rounds of the compass search from each of the best combinations.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 6;
 /// Largest number of damped Gauss-Newton steps that follow it, and gain below which they end.
 const STEPS: usize = 8;
 const LEAST_GAIN: f64 = 1e-3;
