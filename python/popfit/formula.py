@@ -7,11 +7,16 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from popfit import _popfit
-from popfit._checks import close_name
+from popfit._checks import close_name, is_number
 from popfit._compiled import CompiledModel
 from popfit._errors import InputError
 from popfit._tracing import NotTraceableError, trace_symbolically
+
+Array = npt.NDArray[Any]
 
 #: Formulas that stay compiled.
 KEPT_FORMULAS = 64
@@ -55,18 +60,43 @@ class Formula(CompiledModel):
         return formula
 
     @staticmethod
-    def builtin(name: str) -> Formula:
+    def builtin(name: str, prefix: str = "") -> Formula:
         """Return a formula that popfit knows by its name, such as "gauss1d", "voigt" or "polynomial(3)".
+
+        Parameters
+        ----------
+        name : str
+            The name; `builtins` lists all.
+        prefix : str
+            Text in front of the name of each parameter, so that formulas can be added.
 
         Raises
         ------
         InputError
             If there is none of this name.
+
+        Examples
+        --------
+        >>> import popfit
+        >>> peaks = popfit.Formula.builtin("lorentz", "l1_") + popfit.Formula("l2_a*l2_g^2/((x - l2_m)^2 + l2_g^2)")
+        >>> peaks.parameters
+        ('l1_a', 'l1_m', 'l1_g', 'l1_c', 'l2_a', 'l2_g', 'l2_m')
         """
         try:
-            return Formula._of(_popfit.CurveModel.builtin(_text(name)))
+            formula = Formula._of(_popfit.CurveModel.builtin(_text(name)))
         except InputError as error:
             raise InputError(f"{error}{close_name(name, _popfit.CurveModel.builtins())}", argument="name") from error
+        return formula.with_prefix(prefix) if prefix else formula
+
+    def with_prefix(self, prefix: str) -> Formula:
+        """Return the formula with a text in front of the name of each parameter.
+
+        Raises
+        ------
+        InputError
+            If a name with the prefix cannot be a parameter's.
+        """
+        return Formula._of(self._model.with_prefix(_text(prefix)))
 
     @staticmethod
     def builtins() -> list[str]:
@@ -106,6 +136,100 @@ class Formula(CompiledModel):
         assert text is not None
         return text
 
+    def guess(self, x: object, y: object, *, x_per_curve: bool = False) -> Array:
+        """Guess starts of the parameters from the points of one curve or of many, for the formulas of built-in models.
+
+        What the parameters are called does not matter, nor whether the formula was typed. Points that are masked or not
+        finite are left out. Peaks may be dips.
+
+        Parameters
+        ----------
+        x : array, (points) or (predictors, points)
+            Points of all curves; of each, (curves, points) or (curves, predictors, points), with `x_per_curve`.
+        y : array, (points) or (curves, points)
+            Data.
+        x_per_curve : bool
+            True if each curve has points of its own.
+
+        Returns
+        -------
+        array, (P) or (curves, P)
+            Starts for `popfit.CurveFitter.fit`. Of several curves, one without a finite number has NaN.
+
+        Raises
+        ------
+        InputError
+            If the formula is none of a built-in model, if the one curve has no finite point, or for wrong shapes.
+
+        Examples
+        --------
+        >>> import numpy as np, popfit
+        >>> x = np.linspace(0.0, 5.0, 30)
+        >>> decay = popfit.Formula.builtin("exponential")
+        >>> decay.guess(x, decay(x, 3.0, 0.7, 0.5)).round(2)
+        array([3. , 0.7, 0.5])
+        """
+        numbers, rows = _without_mask(y), _without_mask(x)
+        if numbers.ndim not in (1, 2) or numbers.size == 0:
+            raise InputError(f"y has the shape {numbers.shape}; give (points) or (curves, points)", argument="y")
+        points, predictors = numbers.shape[-1], len(self.predictors)
+        curves = numbers.shape[:-1] if x_per_curve else ()
+        if rows.shape not in ((*curves, points), (*curves, predictors, points)) or rows.size != predictors * (
+            numbers.size if x_per_curve else points
+        ):
+            raise InputError(
+                f"x has the shape {rows.shape}, for {points} points of the predictors {', '.join(self.predictors)}",
+                argument="x",
+            )
+        found = self._model.guess(rows.ravel(), numbers.ravel(), points)
+        return found[0] if numbers.ndim == 1 else found
+
+    #: numpy's numbers leave operators to the formula.
+    __array_ufunc__ = None
+
+    def __add__(self, other: object) -> Formula:
+        """Return the sum of two formulas, or of a formula and a number: their parameters need different names."""
+        return self._join("+", other)
+
+    def __radd__(self, other: object) -> Formula:
+        """Return a number plus the formula."""
+        return self._join("+", other, is_left=False)
+
+    def __sub__(self, other: object) -> Formula:
+        """Return the formula minus another one or a number."""
+        return self._join("-", other)
+
+    def __rsub__(self, other: object) -> Formula:
+        """Return a number minus the formula."""
+        return self._join("-", other, is_left=False)
+
+    def __mul__(self, other: object) -> Formula:
+        """Return the product of two formulas, or of a formula and a number."""
+        return self._join("*", other)
+
+    def __rmul__(self, other: object) -> Formula:
+        """Return a number times the formula."""
+        return self._join("*", other, is_left=False)
+
+    def __truediv__(self, other: object) -> Formula:
+        """Return the formula divided by another one or by a number."""
+        return self._join("/", other)
+
+    def __rtruediv__(self, other: object) -> Formula:
+        """Return a number divided by the formula."""
+        return self._join("/", other, is_left=False)
+
+    def _join(self, operator: str, other: object, is_left: bool = True) -> Formula:
+        """Return the formula, as the left operand or the right one, joined with another formula or a number."""
+        if isinstance(other, Formula):
+            return Formula._of(self._model.combine(operator, other._model))
+        if not is_number(other):
+            return NotImplemented  # type: ignore[no-any-return]
+        terms, semicolon, value = self.text.rpartition(";")
+        operands = [f"({value.strip()})", f"({float(other)!r})"]  # type: ignore[arg-type]
+        joined = f" {operator} ".join(operands if is_left else reversed(operands))
+        return Formula(f"{terms}{semicolon} {joined}".strip(), self.predictors, self.parameters)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the text and the names."""
         return Formula, (self.text, self.predictors, self.parameters)
@@ -143,6 +267,11 @@ def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
     if len(names) < 2:
         raise ValueError("Unable to determine number of fit parameters.")
     return names[1:]
+
+
+def _without_mask(values: object) -> Array:
+    """Return numbers as doubles, NaN where they are masked."""
+    return np.ascontiguousarray(np.ma.filled(np.ma.array(values, dtype=np.float64), np.nan))
 
 
 def _text(text: object) -> str:

@@ -15,12 +15,14 @@
 //! ```
 
 mod builtin;
+mod combine;
 mod compile;
 mod derive;
 mod direct;
 mod function;
 mod fuse;
 mod graph;
+mod guess;
 mod hoist;
 mod lanes;
 mod names;

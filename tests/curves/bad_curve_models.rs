@@ -215,7 +215,7 @@ fn unknown_names_are_answered_with_what_is_like_them() {
         (fitter().fix("temperature").validate(), ["no parameter `temperature`; known: amplitude", ""]),
         (fitter().tie("c", "ampliude/6").validate(), ["did you mean `amplitude`?", "no parameter"]),
         (Formula::builtin("gauss").map(|_| ()), ["did you mean `gauss1d`?", ""]),
-        (Formula::builtin("spline").map(|_| ()), ["no model `spline`; known: ", "polynomial(n)"]),
+        (Formula::builtin("spline_1d").map(|_| ()), ["no model `spline_1d`; known: ", "polynomial(n)"]),
     ] {
         let message = wrong.unwrap_err().to_string();
         assert!(parts.iter().all(|part| message.contains(part)), "{message}");

@@ -12,6 +12,7 @@ mod curve_settings;
 mod determined;
 mod estimators;
 mod far_starts;
+mod guesses;
 mod many_at_once;
 mod many_parameters;
 mod minpack;

@@ -7,10 +7,11 @@ use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use popfit::{Context, CurveModel, Failure, Formula, Model, SplineAxis};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
+use rayon::prelude::*;
 
 use crate::arrays::{give, give_shaped};
-use crate::errors::exception;
-use crate::wait::call_user;
+use crate::errors::{exception, input_error};
+use crate::wait::{Watch, call_user, run_or_raise};
 
 /// Points of all curves of a run up to which it stays on the caller's thread. The slowest fits of so many take a tenth
 /// of a second.
@@ -102,6 +103,50 @@ impl SharedCurveModel {
         Ok(SharedCurveModel { model, formula: None, takes_many: false, calls: None })
     }
 
+    /// Returns the formula with a prefix in front of its parameters' names.
+    fn with_prefix(&self, py: Python<'_>, prefix: &str) -> PyResult<SharedCurveModel> {
+        let formula = self.known_formula(py)?.with_prefix(prefix);
+        Ok(SharedCurveModel::of_formula(formula.map_err(|error| exception(py, &error))?))
+    }
+
+    /// Returns two formulas joined by one of `+ - * /`.
+    fn combine(&self, py: Python<'_>, operator: &str, other: &SharedCurveModel) -> PyResult<SharedCurveModel> {
+        let (one, other) = (self.known_formula(py)?, other.known_formula(py)?);
+        let joined = match operator {
+            "+" => one.plus(other),
+            "-" => one.minus(other),
+            "*" => one.times(other),
+            _ => one.over(other),
+        };
+        Ok(SharedCurveModel::of_formula(joined.map_err(|error| exception(py, &error))?))
+    }
+
+    /// Guesses the starts of curves, (curves, P), from x (predictors·points), or one after another for each curve, and
+    /// y (curves·points). Of several curves one without a number has NaN.
+    fn guess<'py>(
+        &self,
+        py: Python<'py>,
+        x: PyReadonlyArray1<'py, f64>,
+        y: PyReadonlyArray1<'py, f64>,
+        points: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (formula, x, y) = (self.known_formula(py)?, x.as_slice()?, y.as_slice()?);
+        let (count, size) = (y.len() / points.max(1), points * formula.predictors().len());
+        let one = |k: usize| {
+            let y = &y[k * points..][..points];
+            if count > 1 && !y.iter().any(|value| value.is_finite()) {
+                return Ok(vec![f64::NAN; formula.parameters().len()]);
+            }
+            formula.guess(if x.len() > size { &x[k * size..][..size] } else { x }, y)
+        };
+        let watch = Watch { is_short: y.len() <= SHORT_POINTS, ..Watch::default() };
+        let found: Vec<Vec<f64>> = run_or_raise(py, watch, |control| {
+            let is_wanted = |_: &usize| !control.cancel.load(Ordering::Relaxed);
+            control.scope(|| (0..count).into_par_iter().take_any_while(is_wanted).map(one).collect())?
+        })?;
+        give_shaped(py, found.concat(), &[count, formula.parameters().len()])
+    }
+
     /// Makes a model of functions of Python: `values(x, parameters)` and perhaps `derivatives(x, parameters)` get x as
     /// (predictors·n), and return n and P·n numbers; `many(x, parameters)` gets parameters (m, P) and returns m·n.
     #[staticmethod]
@@ -184,6 +229,11 @@ impl SharedCurveModel {
     /// Returns whether fits of the model at so many points take milliseconds: no function of Python is called.
     pub fn is_quick(&self, points: usize) -> bool {
         self.formula.is_some() && points <= SHORT_POINTS
+    }
+
+    /// Returns the formula.
+    fn known_formula(&self, py: Python<'_>) -> PyResult<&Formula> {
+        self.formula.as_ref().ok_or_else(|| input_error(py, "model", "model: a function, and no formula"))
     }
 
     fn of_formula(formula: Formula) -> SharedCurveModel {

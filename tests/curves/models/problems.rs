@@ -68,7 +68,7 @@ fn formulas() -> Vec<Problem> {
         Problem::new(name, Formula::builtin(name).unwrap().into(), x, truth, start)
     };
     let helix = Formula::builtin("fletcher_powell_helix").unwrap();
-    vec![
+    let mut all = vec![
         of("linear1d", line(20, -1.0, 0.3), &[1.5, -0.7], &[0.5, 0.1]),
         of("gauss1d", line(30, 0.0, 0.3), &[3.0, 4.2, 1.1, 0.5], &[2.0, 3.6, 1.6, 0.2]),
         of("gauss2d", image(), &[4.0, 3.2, 2.7, 1.1, 0.5], &[3.0, 2.6, 3.2, 1.5, 0.2]),
@@ -84,7 +84,42 @@ fn formulas() -> Vec<Problem> {
         of("polynomial(2)", line(20, -1.0, 0.1), &[1.0, -2.0, 0.5], &[0.5, 0.3, 0.1]),
         of("polynomial(4)", line(30, -1.0, 0.07), &[1.0, -2.0, 0.5, 0.3, -0.8], &[0.5, 0.3, 0.1, 0.1, 0.1]),
         Problem::residuals("helix", helix.into(), 3, &[1.0, 0.0, 0.0], &[-1.0, 0.0, 0.0]),
+    ];
+    all.extend(peaks_and_steps().chain(decays_and_growth()).map(|(name, x, truth, start)| of(name, x, &truth, &start)));
+    all
+}
+
+/// Name, x, truth and start of a built-in formula.
+type Row = (&'static str, Vec<f64>, Vec<f64>, Vec<f64>);
+
+fn peaks_and_steps() -> impl Iterator<Item = Row> {
+    let step = |name, width, start| (name, line(40, 0.0, 0.25), vec![3.0, 4.8, width, 0.5], vec![2.5, 4.6, start, 0.4]);
+    [
+        ("moffat", line(40, 0.0, 0.25), vec![3.0, 4.8, 1.3, 2.0, 0.5], vec![2.7, 4.6, 1.5, 2.3, 0.4]),
+        ("fano", line(40, 0.0, 0.25), vec![1.0, 4.8, 0.8, 2.0, 0.5], vec![1.2, 4.7, 0.9, 1.8, 0.4]),
+        ("skewed_gauss", line(40, 0.0, 0.25), vec![2.0, 3.8, 1.4, 2.0, 0.5], vec![2.2, 3.9, 1.3, 1.7, 0.4]),
+        ("emg", line(40, 0.0, 0.25), vec![6.0, 2.8, 0.7, 1.2, 0.5], vec![5.0, 2.9, 0.8, 1.0, 0.4]),
+        step("step_linear", 3.1, 2.6),
+        step("step_arctan", 0.8, 1.0),
+        step("step_erf", 0.9, 1.2),
+        step("step_logistic", 0.7, 0.9),
     ]
+    .into_iter()
+}
+
+fn decays_and_growth() -> impl Iterator<Item = Row> {
+    [
+        ("biexponential", line(60, 0.0, 0.1), vec![3.0, 0.5, 2.0, 3.0, 0.4], vec![2.6, 0.6, 2.2, 2.5, 0.3]),
+        ("stretched_exponential", line(40, 0.0, 0.1), vec![3.0, 0.9, 0.7, 0.4], vec![2.7, 1.1, 0.8, 0.3]),
+        ("logistic", line(40, 0.0, 0.25), vec![3.0, 1.1, 4.8], vec![2.6, 0.9, 4.5]),
+        ("gompertz", line(40, 0.0, 0.25), vec![3.0, 0.8, 3.8], vec![2.6, 0.7, 3.5]),
+        ("hill", line(40, 0.0, 0.25), vec![3.0, 2.5, 1.7], vec![2.6, 2.2, 1.4]),
+        ("logistic4", line(40, 0.0, 0.25), vec![3.0, 2.5, 1.7, 0.5], vec![2.6, 2.2, 1.5, 0.4]),
+        ("sine", line(50, 0.0, 0.1), vec![3.0, 0.31, 0.7, 0.5], vec![2.6, 0.32, 0.6, 0.4]),
+        ("damped_sine", line(50, 0.0, 0.1), vec![3.0, 0.2, 0.31, 0.7, 0.5], vec![2.6, 0.25, 0.32, 0.6, 0.4]),
+        ("sersic", line(40, 0.0, 0.1), vec![3.0, 1.3, 1.5], vec![2.7, 1.4, 1.4]),
+    ]
+    .into_iter()
 }
 
 fn splines() -> Vec<Problem> {

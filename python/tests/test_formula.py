@@ -1,0 +1,109 @@
+"""Built-in formulas, guesses of their starts, and formulas made of others."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import popfit
+
+X = np.linspace(0.0, 10.0, 60)
+
+
+def test_guesses_of_one_curve_and_of_many() -> None:
+    peak = popfit.Formula.builtin("gauss1d")
+    truth = np.random.default_rng(1).uniform([2.0, 2.0, 0.5, -1.0], [4.0, 8.0, 1.5, 1.0], (500, 4))
+    truth[::2, 0] *= -1.0
+    y = np.array([peak(X, *row) for row in truth])
+    starts = peak.guess(X, y)
+    assert starts.shape == (500, 4)
+    np.testing.assert_allclose(starts, truth, rtol=0.1, atol=0.1)
+    np.testing.assert_array_equal(peak.guess(X, y[3]), starts[3])
+    fits = popfit.CurveFitter(peak).fit(X, y, starts)
+    assert fits.converged.all()
+    # the same through another's names, after a pickle, and with an x for each curve
+    typed = pickle.loads(pickle.dumps(popfit.Formula("h*exp(-(t - t0)**2/(2*w**2)) + base", ["t"])))
+    np.testing.assert_array_equal(typed.guess(X, y), starts)
+    np.testing.assert_array_equal(peak.guess(np.tile(X, (500, 1)), y, x_per_curve=True), starts)
+    spot = popfit.Formula.builtin("gauss2d")
+    image = np.stack(np.meshgrid(np.arange(12.0), np.arange(12.0))).reshape(2, -1)
+    values = spot(image, 5.0, 7.0, 3.0, 1.5, 1.0)
+    np.testing.assert_allclose(spot.guess(image, values), [5.0, 7.0, 3.0, 1.5, 1.0], rtol=0.05)
+    np.testing.assert_allclose(
+        spot.guess(np.tile(image, (2, 1, 1)), [values, values], x_per_curve=True)[1], spot.guess(image, values)
+    )
+
+
+def test_guesses_leave_out_what_is_masked_or_not_finite() -> None:
+    decay = popfit.Formula.builtin("exponential")
+    y = decay(X, 3.0, 0.7, 0.5)
+    masked = np.ma.masked_array(y, X == X[7])
+    masked.data[7] = 1e9
+    spoiled = y.copy()
+    spoiled[7] = np.nan
+    np.testing.assert_array_equal(decay.guess(X, masked), decay.guess(X, spoiled))
+    many = decay.guess(X, [y, np.full(60, np.nan), y])
+    assert np.isnan(many[1]).all() and np.isfinite(many[[0, 2]]).all()
+    with pytest.raises(popfit.InputError, match="of 60 points none is finite"):
+        decay.guess(X, np.full(60, np.nan))
+
+
+def test_guesses_that_are_refused() -> None:
+    with pytest.raises(
+        popfit.InputError, match=r"`a\*x\^x`, which is not the formula of a built-in model: give starts"
+    ):
+        popfit.Formula("a*x^x").guess(X, X)
+    line = popfit.Formula.builtin("linear1d")
+    for x, y, argument in ((X[1:], X, "x"), (np.tile(X, (3, 1)), X, "x"), (X, X.reshape(2, 5, 6), "y"), ([], [], "y")):
+        with pytest.raises(popfit.InputError, match="has the shape") as caught:
+            line.guess(x, y)
+        assert caught.value.argument == argument
+    with pytest.raises(popfit.InputError, match="x has the shape"):
+        line.guess(X, [X, X], x_per_curve=True)
+
+
+def test_formulas_of_formulas() -> None:
+    first, second = (popfit.Formula.builtin("emg", prefix) for prefix in ("e1_", "e2_"))
+    both = first + second
+    assert both.parameters == (*first.parameters, *second.parameters)
+    p, q = (3.0, 4.0, 0.5, 0.9, 0.2), (2.0, 6.0, 0.4, -0.7, 0.1)
+    left, right = first(X, *p), second(X, *q)
+    for formula, wanted in (
+        (both, left + right),
+        (first - second, left - right),
+        (first * second, left * right),
+        (first / second, left / right),
+        (pickle.loads(pickle.dumps(both)), left + right),
+    ):
+        np.testing.assert_allclose(formula(X, *p, *q), wanted, rtol=1e-13)
+    for formula, wanted in (
+        (2.5 + first, 2.5 + left),
+        (first + 1, left + 1.0),
+        (np.float64(2.5) - first, 2.5 - left),
+        (first - -2.5, left + 2.5),
+        (2 * first, 2.0 * left),
+        (first * np.float32(0.5), 0.5 * left),
+        (1 / first, 1.0 / left),
+        (first / 4, left / 4.0),
+    ):
+        assert formula.parameters == first.parameters
+        np.testing.assert_allclose(formula(X, *p), wanted, rtol=1e-13)
+    plane = popfit.Formula("k*t", ["t"]) * popfit.Formula("a*x")
+    assert plane.predictors == ("t", "x")
+    with pytest.raises(popfit.InputError, match=r"both formulas have `a`, `m`.*with_prefix"):
+        popfit.Formula.builtin("gauss1d") + popfit.Formula.builtin("lorentz")
+    with pytest.raises(popfit.InputError, match="`9a`"):
+        popfit.Formula("a*x").with_prefix("9")
+    with pytest.raises(TypeError):
+        first + "1"  # type: ignore[operator]
+    with pytest.raises(TypeError):
+        first * np.nan
+
+
+def test_a_sum_is_fitted() -> None:
+    model = popfit.Formula.builtin("gauss1d", "g1_") + popfit.Formula.builtin("lorentz", "g2_")
+    truth = [3.0, 3.0, 0.6, 0.0, 2.0, 7.0, 0.5, 0.4]
+    fits = popfit.CurveFitter(model, fixed=["g1_c"]).fit(X, model(X, *truth), [2.0, 2.8, 0.8, 0.0, 1.5, 7.2, 0.7, 0.2])
+    np.testing.assert_allclose(fits.parameters[0], truth, atol=1e-6)
