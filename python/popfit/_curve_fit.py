@@ -17,6 +17,7 @@ from popfit._compiled import CompiledModel
 from popfit._curve_data import prepare_curves
 from popfit._curve_models import ModelAtPoints, agrees_at_results
 from popfit._errors import InputError, PopfitWarning
+from popfit._guesses import complete_starts, lacks_starts
 from popfit._progress import Progress
 from popfit._rival import rival_function
 from popfit.curves import CurveFits, CurveFitter, Options
@@ -80,7 +81,7 @@ def curve_fit(
     ydata : array, (points) or (curves, points)
         Data.
     p0 : array, (P) or (curves, P), optional
-        Starts; 1 unless given, or between the bounds.
+        Starts; 1 unless given, or between the bounds. Those of built-in formulas are guessed for each curve.
     sigma : number or array, (points) or (curves, points), optional
         Standard deviations. For one curve also a covariance matrix (points, points), as in scipy; for many
         (curves, points, points), or (1, points, points) of all.
@@ -255,6 +256,19 @@ def choose_feasible_starts(lower: Array, upper: Array) -> Array:
     return np.where(~below & above, upper - 1.0, start)
 
 
+def _default_starts(request: _Request, x: Any, y: Any, mask: Any, x_per_curve: bool) -> Array:
+    """Return starts between the bounds: guesses of a built-in formula's parameters, else scipy's."""
+    lower, upper = request.limits(len(request.names()))
+    if lacks_starts(request.f, None):
+        try:
+            guesses = complete_starts(request.f, None, x, y, mask, x_per_curve)
+            starts: Array = np.clip(np.stack(list(guesses.values()), axis=-1), lower, upper)
+            return starts
+        except InputError:  # it is no built-in formula, or the data are refused later
+            pass
+    return choose_feasible_starts(lower, upper)
+
+
 def _fit_one(
     request: _Request,
     check_finite: bool | None,
@@ -370,6 +384,8 @@ def _fit_one(
     # 4. The fit.
     fitter = request.fitter(names, device)
     y = y.ravel()
+    if p0 is None:
+        start = _default_starts(request, x, y, mask, False)
     given = prepare_curves(names, x, y, start, sigma, mask, None if method == "lm" else (lower, upper), False)
     model, reason = fitter.model_at(given)
     options = Options(covariance=True, exact=True)
@@ -415,7 +431,6 @@ def _fit_many(
     lower, upper = request.limits(len(names))
     is_bounded = bool(np.any(lower > -np.inf) or np.any(upper < np.inf))
     method = _check_method(request.method, is_bounded)
-    p0 = choose_feasible_starts(lower, upper) if request.p0 is None else request.p0
     for name in DELEGATED:
         if request.kwargs.get(name) is not None:
             raise InputError(f"{name}: popfit has no answer to it; fit curves one by one for it", argument=name)
@@ -427,6 +442,9 @@ def _fit_many(
         missing = _missing(x, np.asarray(y, float), request.nan_policy)
         if missing is not None:
             mask = missing if mask is None else missing | mask
+    p0 = request.p0
+    if p0 is None:
+        p0 = _default_starts(request, request.xdata, y, mask, layout["x_per_curve"])
     given = prepare_curves(
         names,
         request.xdata,

@@ -27,6 +27,7 @@ from popfit._curve_models import (
     rows_are_single_calls,
 )
 from popfit._errors import ColumnError, InputError, Interrupted
+from popfit._guesses import complete_starts, lacks_starts
 from popfit._progress import Progress, check_progress, progress_function
 from popfit._tracing import NotTraceableError
 from popfit.devices import Device, name_missing_driver, thread_count
@@ -175,7 +176,7 @@ class CurveFitter:
         self,
         x: Any,
         y: Any,
-        p0: Any,
+        p0: Any = None,
         *,
         sigma: Any = None,
         mask: Any = None,
@@ -197,8 +198,9 @@ class CurveFitter:
         y : array, (curves, points) or (points)
             Data. Native float32 and float64 arrays in C order are lent, not copied; residuals of the results follow
             the array if it changes.
-        p0 : array, (P) or (curves, P)
-            Starts of the parameters, of all curves or of each; a mapping of names to numbers or arrays will do.
+        p0 : array, (P) or (curves, P), optional
+            Starts of the parameters, of all curves or of each; a mapping of names to numbers or arrays will do. What is
+            missing of a built-in formula's starts is guessed for each curve, within the bounds.
         sigma : number or array, (points) or (curves, points), optional
             Standard deviations of y; 1 unless given. An infinite one masks its point. Covariance matrices of y are
             (curves, points, points), or (1, points, points) of all curves; of one curve (points, points), too.
@@ -232,9 +234,44 @@ class CurveFitter:
             At Ctrl-C; its attribute `fits` has what was fitted.
         """
         watch = {"progress": progress, "timeout": timeout, "threads": threads}
-        given = prepare_curves(self.parameters, x, y, p0, sigma, mask, bounds, x_per_curve)
+        given = self._prepare(x, y, p0, sigma, mask, bounds, x_per_curve)
         options = Options(check_switch("covariance", covariance), check_switch("exact", exact))
         return self.fit_data(given, options, watch)
+
+    def _prepare(
+        self,
+        x: Any,
+        y: Any,
+        p0: Any,
+        sigma: Any,
+        mask: Any,
+        bounds: tuple[Any, Any] | None,
+        x_per_curve: bool,
+    ) -> CurveData:
+        """Return the curves of a fit, checked, with guesses of the starts that are not given."""
+        if not lacks_starts(self.model, p0):
+            if p0 is None:
+                raise InputError("p0: give a start of each parameter; functions have no guesses", argument="p0")
+            return prepare_curves(self.parameters, x, y, p0, sigma, mask, bounds, x_per_curve)
+        # 1. Guess what is missing; what is fixed must be given.
+        for name in () if p0 is None else p0:
+            self._check_name("p0", name)
+        guessed = [name for name in self.parameters if p0 is None or name not in p0]
+        for name in guessed:
+            if name in self._settings["fixed"]:
+                raise InputError(f"p0: no value of {name}, which is fixed", argument="p0")
+        starts = complete_starts(self.model, p0, x, y, mask, x_per_curve)
+        given = prepare_curves(self.parameters, x, y, starts, sigma, mask, bounds, x_per_curve)
+        # 2. Move guesses to the bounds.
+        rows = np.atleast_2d(given.arrays["starts"])
+        limits = {name: pair for name, *pair in self._settings["bounds"]}
+        for p, name in enumerate(self.parameters):
+            lower, upper = limits.get(name, (-np.inf, np.inf))
+            if "lower" in given.arrays:
+                lower, upper = given.arrays["lower"][:, p], given.arrays["upper"][:, p]
+            if name in guessed:
+                rows[:, p] = np.clip(rows[:, p], lower, upper)
+        return given._replace(arrays={**given.arrays, "starts": rows})
 
     def fit_data(
         self, given: CurveData, options: Options, watch: dict[str, Any], jac: Callable[..., Any] | None = None

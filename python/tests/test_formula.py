@@ -107,3 +107,60 @@ def test_a_sum_is_fitted() -> None:
     truth = [3.0, 3.0, 0.6, 0.0, 2.0, 7.0, 0.5, 0.4]
     fits = popfit.CurveFitter(model, fixed=["g1_c"]).fit(X, model(X, *truth), [2.0, 2.8, 0.8, 0.0, 1.5, 7.2, 0.7, 0.2])
     np.testing.assert_allclose(fits.parameters[0], truth, atol=1e-6)
+
+
+def noisy_peaks(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return points, and noisy peaks at random places."""
+    generator = np.random.default_rng(5)
+    x = np.linspace(0.0, 10.0, 60)
+    truth = generator.uniform([2.0, 2.0, 0.4, -1.0], [9.0, 8.0, 1.2, 1.0], (count, 4))
+    curves = truth[:, :1] * np.exp(-((x - truth[:, 1:2]) ** 2) / (2.0 * truth[:, 2:3] ** 2)) + truth[:, 3:]
+    return x, curves + generator.normal(0.0, 0.1, curves.shape)
+
+
+def test_fits_without_starts_are_those_from_the_guesses() -> None:
+    x, curves = noisy_peaks(50)
+    mask = np.random.default_rng(1).random(curves.shape) < 0.1
+    curves = np.ma.array(np.where(mask, 1e3, curves), mask=mask)
+    peak = popfit.Formula.builtin("gauss1d")
+    fitter = popfit.CurveFitter(peak)
+    wanted = fitter.fit(x, curves, peak.guess(x, curves))
+    assert wanted.converged.all() and np.median(wanted.chi2 / wanted.dof) < 0.012
+    np.testing.assert_array_equal(fitter.fit(x, curves).parameters, wanted.parameters)
+    np.testing.assert_array_equal(fitter.fit(x, curves.filled(), mask=mask).parameters, wanted.parameters)
+    np.testing.assert_array_equal(popfit.curve_fit(peak, x, curves)[0], wanted.parameters)
+    one = fitter.fit(x, curves[3])
+    np.testing.assert_allclose(one.parameters[0], wanted.parameters[3], atol=1e-3)
+    np.testing.assert_allclose(popfit.curve_fit(peak, x, curves[3])[0], wanted.parameters[3], atol=1e-3)
+
+
+def test_some_starts_are_given_and_the_others_guessed_within_bounds() -> None:
+    x, curves = noisy_peaks(20)
+    peak = popfit.Formula.builtin("gauss1d")
+    fits = popfit.CurveFitter(peak, fixed=["c"]).fit(x, curves, {"c": 0.25})
+    assert np.all(fits["c"] == 0.25) and fits.converged.all()
+    bounds = (np.array([0.0, 0.0, 0.1, -1.0]), np.array([4.0, 10.0, 2.0, 1.0]))
+    for fits in (
+        popfit.CurveFitter(peak).fit(x, curves, bounds=bounds),
+        popfit.CurveFitter(peak, bounds={"a": (0.0, 4.0), "c": (-1.0, 1.0)}).fit(x, curves),
+    ):
+        assert np.all(fits.status != -1) and fits["a"].max() <= 4.0
+    with pytest.raises(popfit.InputError, match="no value of c, which is fixed"):
+        popfit.CurveFitter(peak, fixed=["c"]).fit(x, curves)
+    with pytest.raises(popfit.InputError, match="no parameter 'd'"):
+        popfit.CurveFitter(peak).fit(x, curves, {"d": 1.0})
+    with pytest.raises(popfit.InputError, match="not the formula of a built-in model"):
+        popfit.CurveFitter("a*exp(-k*x) + b*x").fit(x, curves)
+    with pytest.raises(popfit.InputError, match="functions have no guesses"):
+        popfit.CurveFitter(lambda x, a: a * x).fit(x, curves)
+    with pytest.raises(popfit.InputError, match="only built-in formulas"):
+        popfit.CurveFitter(popfit.Spline(x)).fit(x, curves)
+
+
+def test_spots_without_starts() -> None:
+    y, x = np.mgrid[:11, :12]
+    spot = popfit.Formula.builtin("gauss2d")
+    points = np.array([x, y], dtype=float)
+    images = np.array([spot(points, 5.0, 3.0 + k, 6.0, 1.5, 1.0) for k in range(5)])
+    fits = popfit.CurveFitter(spot).fit(points, images)
+    np.testing.assert_allclose(fits["x0"], 3.0 + np.arange(5), atol=1e-6)
