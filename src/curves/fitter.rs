@@ -135,10 +135,10 @@ impl CurveFitter {
         self
     }
 
-    /// Sets the number of starts of each curve, 1 (the default) to 64, of which the one that ends with the lowest cost is
-    /// kept: the curve's own, and others that are drawn between the bounds of each parameter, or where it has not two of
-    /// them, from a tenth of its own start to ten times this. A fit takes as many times longer. Evaluations are those of
-    /// all starts; the solver's limit of rounds holds for each.
+    /// Sets the number of starts of each curve, 1 (the default) to 64, of which the one that ends with the lowest cost
+    /// is kept: the curve's own, and others that are drawn between the bounds of each parameter, or where it has not
+    /// two of them, from a tenth of its own start to ten times this. A fit takes as many times longer. Evaluations are
+    /// those of all starts; the solver's limit of rounds holds for each.
     ///
     /// ```
     /// use popfit::{CurveFitter, Curves, Device, Formula};
@@ -282,8 +282,8 @@ impl CurveFitter {
     /// Fits all curves and returns the results as columns, one array per quantity, without memory of its own for each
     /// fit. Parameters lie within 0.001 of their errors from the minimum. (Where the noise is a fifth of the amplitude
     /// or more, a few of ten thousand do not, by little; with a GPU as many as six of a thousand, by up to 0.02.) There
-    /// is no [`polish`](Self::polish), unless columns are to be [`exact`](Self::exact). For more curves than memory holds call
-    /// [`fit_columns_into`](Self::fit_columns_into) with some at a time.
+    /// is no [`polish`](Self::polish), unless columns are to be [`exact`](Self::exact). For more curves than memory
+    /// holds call [`fit_columns_into`](Self::fit_columns_into) with some at a time.
     ///
     /// Formulas of at most 16 parameters (tied ones do not count) at up to 512 points under Levenberg–Marquardt are
     /// fitted whole: many side by side in f32, then to their end in f64, unless a bound of what f32's rounding does to

@@ -49,8 +49,8 @@ impl CurveRun {
         }
     }
 
-    /// Fits small curves on the CPU, side by side in lanes, in f64 and to the solver's tolerances, and gives the results
-    /// to `sink`.
+    /// Fits small curves on the CPU, side by side in lanes, in f64 and to the solver's tolerances, and gives the
+    /// results to `sink`.
     pub(crate) fn fit_in_lanes(
         &self,
         curves: &Curves,
