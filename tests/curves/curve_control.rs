@@ -172,7 +172,7 @@ fn exact_columns_are_single_fits() {
         let fitter = CurveFitter::new(Formula::parse(text).unwrap(), device).covariance(true).exact(true);
         for fitter in [fitter.clone(), fitter.clone().tie("c", "0.1*a"), fitter.starts(2)] {
             let (fits, columns) = (fitter.fit(&curves).unwrap(), fitter.fit_columns(&curves).unwrap());
-            let flat = |of: fn(&CurveFit) -> &[f64]| fits.iter().flat_map(move |fit| of(fit)).map(|x| x.to_bits());
+            let flat = |of: fn(&CurveFit) -> &[f64]| fits.iter().flat_map(of).map(|x| x.to_bits());
             assert!(flat(|fit| &fit.parameters).eq(columns.parameters.iter().map(|x| x.to_bits())));
             assert!(flat(|fit| &fit.errors).eq(columns.errors.iter().map(|x| x.to_bits())));
             assert!(flat(|fit| &fit.covariance).eq(columns.covariance.as_ref().unwrap().iter().map(|x| x.to_bits())));
@@ -184,10 +184,10 @@ fn exact_columns_are_single_fits() {
                 assert_eq!((!is_plain).then_some(&*fit.message), columns.message(k), "{fit:?}");
             }
             let stopped = fitter.fit_columns_with(&curves, &Control::default().timeout(Duration::ZERO)).unwrap();
-            for k in 0..count {
+            for (k, fit) in fits.iter().enumerate() {
                 // what had not begun has not been looked at
-                assert!(stopped.status[k] == Status::Interrupted || fits[k].status == Status::BadInput, "{k}");
-                let bad = fits[k].status == Status::BadInput;
+                assert!(stopped.status[k] == Status::Interrupted || fit.status == Status::BadInput, "{k}");
+                let bad = fit.status == Status::BadInput;
                 assert!(bad || stopped.errors[3 * k].is_nan() && stopped.parameters[3 * k].is_finite(), "{k}");
             }
         }
