@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from popfit._arrays import lendable, split_mask, unit_of
+from popfit._arrays import lendable, split_mask, unit_of, warn_caller
 from popfit._checks import check_switch, close_name
 from popfit._curve_models import ModelAtPoints, Xdata
 from popfit._errors import InputError
@@ -85,9 +85,9 @@ def prepare_curves(
             raise InputError("sigma: values are masked; mask y instead", argument="sigma")
         deviations = np.atleast_1d(plain_numbers("sigma", sigma))
         if deviations.ndim == 3 or (is_single and deviations.ndim == 2 and len(deviations) > 1):
-            matrices = deviations.reshape(-1, *deviations.shape[-2:])
+            matrices = deviations if deviations.ndim == 3 else deviations[np.newaxis]
             _shaped("sigma", matrices, ((1, points, points), (count, points, points)))
-            arrays["covariance"] = np.ascontiguousarray(matrices.reshape(len(matrices), -1))
+            arrays["covariance"] = np.ascontiguousarray(matrices.reshape(len(matrices), points**2))
         elif deviations.shape == (points, points) != (count, points):
             raise InputError(
                 f"sigma has the shape {deviations.shape}; give ({count}, {points}) or, for a covariance matrix of all "
@@ -95,7 +95,13 @@ def prepare_curves(
                 argument="sigma",
             )
         else:
+            deviations = deviations[0] if deviations.shape == (1, points) else deviations
             arrays["sigma"] = _shaped("sigma", deviations, ((1,), *shapes))
+            if deviations.shape == (points, points) and _may_be_covariance(deviations):
+                warn_caller(
+                    "sigma is symmetric, and is taken for standard deviations of as many curves as points: give "
+                    "sigma[np.newaxis] if it is a covariance matrix of all curves"
+                )
     masks = []
     if mask is not None:
         given = np.asarray(mask)
@@ -114,6 +120,11 @@ def prepare_curves(
     if bounds is not None:
         arrays["lower"], arrays["upper"] = _bounds(bounds, len(names), count)
     return CurveData(there, arrays, is_single)
+
+
+def _may_be_covariance(sigma: Array) -> bool:
+    """Return True for a symmetric matrix whose rows differ."""
+    return bool(len(sigma) > 1 and np.array_equal(sigma, sigma.T) and (sigma != sigma[0]).any())
 
 
 def plain_x(x: Any) -> tuple[Any, Array | None]:
@@ -178,8 +189,11 @@ def _starts(names: Sequence[str], p0: Any, count: int) -> Array:
         missing = [name for name in names if name not in p0]
         if missing:
             raise InputError(f"p0: no start of {', '.join(missing)}", argument="p0")
-        columns = np.broadcast_arrays(*(plain_numbers("p0", p0[name]) for name in names))
-        p0 = np.stack(columns, axis=-1)
+        columns = [plain_numbers("p0", p0[name]) for name in names]
+        for name, column in zip(names, columns, strict=True):
+            if column.shape not in ((), (1,), (count,)):
+                raise InputError(f"p0: {name} has the shape {column.shape}; give () or ({count},)", argument="p0")
+        p0 = np.stack(np.broadcast_arrays(*columns), axis=-1)
     p0, mask = split_mask(p0)
     if mask is not None and mask.any():
         raise InputError("p0: values are masked; give a start of each parameter", argument="p0")

@@ -14,15 +14,14 @@ from popfit import _popfit
 from popfit._arrays import split_mask, unit_of, warn_caller
 from popfit._checks import check_choice, check_integer
 from popfit._compiled import CompiledModel
-from popfit._curve_data import prepare_curves
+from popfit._curve_data import CurveData, prepare_curves
 from popfit._curve_models import ModelAtPoints, agrees_at_results
 from popfit._errors import InputError, PopfitWarning
-from popfit._guesses import complete_starts, lacks_starts
 from popfit._progress import Progress
 from popfit._rival import rival_function
 from popfit.curves import CurveFits, CurveFitter, Options
 from popfit.devices import Device
-from popfit.formula import parameter_names
+from popfit.formula import Formula, parameter_names
 
 Array = npt.NDArray[Any]
 
@@ -256,17 +255,14 @@ def choose_feasible_starts(lower: Array, upper: Array) -> Array:
     return np.where(~below & above, upper - 1.0, start)
 
 
-def _default_starts(request: _Request, x: Any, y: Any, mask: Any, x_per_curve: bool) -> Array:
-    """Return starts between the bounds: guesses of a built-in formula's parameters, else scipy's."""
-    lower, upper = request.limits(len(request.names()))
-    if lacks_starts(request.f, None):
-        try:
-            guesses = complete_starts(request.f, None, x, y, mask, x_per_curve)
-            starts: Array = np.clip(np.stack(list(guesses.values()), axis=-1), lower, upper)
-            return starts
-        except InputError:  # it is no built-in formula, or the data are refused later
-            pass
-    return choose_feasible_starts(lower, upper)
+def _with_guesses(request: _Request, fitter: CurveFitter, given: CurveData, threads: int | None) -> CurveData:
+    """Return curves with guesses for the starts of a built-in formula's parameters; else the curves as they are."""
+    if not isinstance(request.f, Formula) or given.x.curves == 0:
+        return given
+    try:
+        return fitter.guess(given, fitter.parameters, threads)
+    except InputError:  # it is no built-in formula
+        return given
 
 
 def _fit_one(
@@ -384,9 +380,9 @@ def _fit_one(
     # 4. The fit.
     fitter = request.fitter(names, device)
     y = y.ravel()
-    if p0 is None:
-        start = _default_starts(request, x, y, mask, False)
     given = prepare_curves(names, x, y, start, sigma, mask, None if method == "lm" else (lower, upper), False)
+    if p0 is None:
+        given = _with_guesses(request, fitter, given, watch["threads"])
     model, reason = fitter.model_at(given)
     options = Options(covariance=True, exact=True)
     fits = None if reason is not None else fitter.run(model, given, options, watch)
@@ -442,9 +438,7 @@ def _fit_many(
         missing = _missing(x, np.asarray(y, float), request.nan_policy)
         if missing is not None:
             mask = missing if mask is None else missing | mask
-    p0 = request.p0
-    if p0 is None:
-        p0 = _default_starts(request, request.xdata, y, mask, layout["x_per_curve"])
+    p0 = choose_feasible_starts(lower, upper) if request.p0 is None else request.p0
     given = prepare_curves(
         names,
         request.xdata,
@@ -456,6 +450,8 @@ def _fit_many(
         layout["x_per_curve"],
     )
     fitter = request.fitter(names, device)
+    if request.p0 is None:
+        given = _with_guesses(request, fitter, given, watch["threads"])
     jac = request.jac if callable(request.jac) else None
     fits = fitter.fit_data(given, Options(covariance=True, exact=layout["exact"]), watch, jac)
     model, _ = fits._model_and_data()
@@ -479,7 +475,8 @@ def _fit_many(
 def _check_positive_definite(sigma: Array, mask: Array | None) -> None:
     """Raise scipy's exception for a covariance matrix that is not positive definite at the points that count."""
     matrix = np.asarray_chkfinite(sigma if mask is None else sigma[np.ix_(~mask, ~mask)])
-    if not np.allclose(matrix, matrix.T):
+    deviations = np.sqrt(np.abs(np.diag(matrix)))
+    if np.any(np.abs(matrix - matrix.T) > 1e-6 * np.outer(deviations, deviations)):
         raise InputError("sigma: give a symmetric matrix", argument="sigma")
     try:
         np.linalg.cholesky(matrix)

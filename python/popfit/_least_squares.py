@@ -31,7 +31,7 @@ STEERING = ("diff_step", "tr_options", "tr_solver", "verbose", "workers", "x_sca
 #: scipy's tolerances. Unless the user changes them the solver has its own, or those of many problems, as tight.
 TOLERANCE = 1e-8
 TOLERANCES_OF_MANY = {"ftol": 1e-15, "xtol": 1e-12, "gtol": 1e-12}
-#: Parameters that a formula may have.
+#: Parameters that a fit may have.
 MAX_PARAMETERS = 32
 #: scipy's messages by status.
 MESSAGES = {
@@ -41,6 +41,11 @@ MESSAGES = {
     3: "`xtol` termination condition is satisfied.",
     4: "Both `ftol` and `xtol` termination conditions are satisfied.",
 }
+#: What a function gets of many problems.
+ARGUMENTS_OF_MANY = (
+    "Of many problems, fun gets a row of each array with two or more dimensions and a row for each problem; all other "
+    "arguments are shared. Numbers of each problem are an array (problems, 1)."
+)
 #: Losses under which far points hardly count, and costs have several minima.
 REDESCENDING = ("cauchy", "arctan")
 #: Status of a problem that scipy refuses.
@@ -234,7 +239,7 @@ class _Residuals:
         self._names = tuple(request.kwargs or {})
         labels = [f"args[{k}]" for k in range(len(request.args))] + [f"kwargs[{name!r}]" for name in self._names]
         given = [split_mask(value) for value in (*request.args, *(request.kwargs or {}).values())]
-        self._values = [value for value, _ in given]
+        self._values = [_as_array(value) for value, _ in given]
         self._own = [
             k
             for k, value in enumerate(self._values)
@@ -262,8 +267,7 @@ class _Residuals:
 
     def __call__(self, rows: Sequence[Any], *parameters: Any) -> Any:
         """Return the residuals; those of masked points are 0."""
-        x = np.empty(len(parameters), dtype=object if any(isinstance(one, Traced) for one in parameters) else float)
-        x[:] = parameters
+        x = np.array(parameters, dtype=object if any(isinstance(one, Traced) for one in parameters) else None)
         args, kwargs = self.arguments(rows)
         values = self.fun(x, *args, **kwargs)
         own = iter(rows[len(self._own) :])
@@ -286,6 +290,17 @@ class _Residuals:
     def of_x(self, rows: Sequence[Any]) -> Callable[..., Any]:
         """Return the residuals of a problem as a function of an array."""
         return lambda x, *_, **__: self(rows, *x)
+
+
+def _as_array(value: Any) -> Any:
+    """Return rows of numbers, such as lists of lists or a table of pandas, as an array of numpy; others as they are."""
+    if isinstance(value, np.ndarray) or not (isinstance(value, list | tuple) or hasattr(value, "__array__")):
+        return value
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        return value
+    return array if array.ndim > 1 and array.dtype.kind in "biuf" else value
 
 
 class _Problems(NamedTuple):
@@ -351,6 +366,8 @@ def _solve_many(request: _Request) -> Any:
     # 1. The arrays.
     x0, mask = split_mask(request.x0)
     x0 = np.asarray(check_real_array("x0", "x0", x0), dtype=np.float64)
+    if not (is_number(request.f_scale) and request.f_scale > 0):
+        raise InputError(f"f_scale: {request.f_scale!r}; give a number above 0", argument="f_scale")
     if x0.ndim != 2 or x0.shape[1] == 0:
         raise InputError(f"x0 has the shape {x0.shape}; give (P) or (problems, P)", argument="x0")
     if mask is not None and mask.any():
@@ -393,13 +410,12 @@ def _call_first(residuals: _Residuals, rows: Sequence[Any], x0: Array) -> Array:
         with np.errstate(all="ignore"):
             first = np.atleast_1d(np.asarray(residuals(rows, *x0)))
     except Exception as error:
-        error.add_note(
-            "Of many problems, fun gets a row of each array with two or more dimensions and a row for each problem; "
-            "all other arguments are shared. Numbers of each problem are an array (problems, 1)."
-        )
+        error.add_note(ARGUMENTS_OF_MANY)
         raise
     if first.ndim != 1:
-        raise InputError(f"fun returns the shape {first.shape}; give residuals of one dimension", argument="fun")
+        raise InputError(
+            f"fun returns the shape {first.shape}; give residuals of one dimension. {ARGUMENTS_OF_MANY}", argument="fun"
+        )
     if np.iscomplexobj(first):
         raise InputError("fun returns complex numbers; give real and imaginary parts", argument="fun")
     return first
@@ -415,7 +431,10 @@ def _call_scipy(request: _Request, residuals: _Residuals, rows: Any, x0: Any, bo
     args, kwargs = residuals.arguments(rows)
     fun, jac = request.fun, request.jac
     if residuals.masks:
-        fun, jac = residuals.of_x(rows), "2-point" if callable(jac) else jac
+        fun = residuals.of_x(rows)
+        if callable(jac):
+            warn_caller("jac: no effect where arguments are masked")
+            jac = "2-point"
     return solve(fun, x0, jac, bounds, args=tuple(args), kwargs=kwargs, **request.settings())
 
 
@@ -510,6 +529,9 @@ def _find_lost_problems(given: _Problems, status: Array) -> list[int]:
     """Return the problems that popfit has not solved, and whose starts and bounds scipy does not refuse."""
     request, residuals, x, starts, lower, upper = given
     is_unsolved = status < 0 if request.max_nfev else status <= 0
+    mask = residuals.mask(x)
+    if mask is not None:
+        is_unsolved = is_unsolved & ~mask.all(axis=-1)
     is_feasible = ((lower < upper) & (lower <= starts) & (starts <= upper)).all(axis=1)
     rows = np.flatnonzero(is_unsolved & is_feasible).tolist()
     with np.errstate(all="ignore"):

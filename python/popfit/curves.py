@@ -27,7 +27,7 @@ from popfit._curve_models import (
     rows_are_single_calls,
 )
 from popfit._errors import ColumnError, InputError, Interrupted
-from popfit._guesses import complete_starts, lacks_starts
+from popfit._guesses import Wanted, complete_starts, lacks_starts
 from popfit._progress import Progress, check_progress, progress_function
 from popfit._tracing import NotTraceableError
 from popfit.devices import Device, name_missing_driver, thread_count
@@ -200,7 +200,8 @@ class CurveFitter:
             the array if it changes.
         p0 : array, (P) or (curves, P), optional
             Starts of the parameters, of all curves or of each; a mapping of names to numbers or arrays will do. What is
-            missing of a built-in formula's starts is guessed for each curve, within the bounds.
+            missing of a built-in formula's starts is guessed for each curve, without weights, and moved inside the
+            bounds. A guess takes longer than a fit.
         sigma : number or array, (points) or (curves, points), optional
             Standard deviations of y; 1 unless given. An infinite one masks its point. Covariance matrices of y are
             (curves, points, points), or (1, points, points) of all curves; of one curve (points, points), too.
@@ -234,44 +235,55 @@ class CurveFitter:
             At Ctrl-C; its attribute `fits` has what was fitted.
         """
         watch = {"progress": progress, "timeout": timeout, "threads": threads}
-        given = self._prepare(x, y, p0, sigma, mask, bounds, x_per_curve)
+        curves = {"x": x, "y": y, "sigma": sigma, "mask": mask, "bounds": bounds, "x_per_curve": x_per_curve}
+        given = self._prepare(p0, curves, threads)
         options = Options(check_switch("covariance", covariance), check_switch("exact", exact))
         return self.fit_data(given, options, watch)
 
-    def _prepare(
-        self,
-        x: Any,
-        y: Any,
-        p0: Any,
-        sigma: Any,
-        mask: Any,
-        bounds: tuple[Any, Any] | None,
-        x_per_curve: bool,
-    ) -> CurveData:
+    def _prepare(self, p0: Any, curves: dict[str, Any], threads: int | None) -> CurveData:
         """Return the curves of a fit, checked, with guesses of the starts that are not given."""
+        if p0 is None and not isinstance(self.model, CompiledModel):
+            raise InputError("p0: give a start of each parameter; functions have no guesses", argument="p0")
         if not lacks_starts(self.model, p0):
-            if p0 is None:
-                raise InputError("p0: give a start of each parameter; functions have no guesses", argument="p0")
-            return prepare_curves(self.parameters, x, y, p0, sigma, mask, bounds, x_per_curve)
-        # 1. Guess what is missing; what is fixed must be given.
-        for name in () if p0 is None else p0:
+            return self._checked(prepare_curves(self.parameters, p0=p0, **curves))
+        known = {} if p0 is None else dict(p0)
+        for name in known:
             self._check_name("p0", name)
-        guessed = [name for name in self.parameters if p0 is None or name not in p0]
+        guessed = [name for name in self.parameters if name not in known]
         for name in guessed:
             if name in self._settings["fixed"]:
                 raise InputError(f"p0: no value of {name}, which is fixed", argument="p0")
-        starts = complete_starts(self.model, p0, x, y, mask, x_per_curve)
-        given = prepare_curves(self.parameters, x, y, starts, sigma, mask, bounds, x_per_curve)
-        # 2. Move guesses to the bounds.
-        rows = np.atleast_2d(given.arrays["starts"])
-        limits = {name: pair for name, *pair in self._settings["bounds"]}
-        for p, name in enumerate(self.parameters):
-            lower, upper = limits.get(name, (-np.inf, np.inf))
-            if "lower" in given.arrays:
-                lower, upper = given.arrays["lower"][:, p], given.arrays["upper"][:, p]
-            if name in guessed:
-                rows[:, p] = np.clip(rows[:, p], lower, upper)
-        return given._replace(arrays={**given.arrays, "starts": rows})
+        given = self._checked(prepare_curves(self.parameters, p0=dict.fromkeys(guessed, 1.0) | known, **curves))
+        try:
+            return self.guess(given, guessed, threads) if given.x.curves else given
+        except InputError as error:
+            raise InputError(f"p0: no start of {', '.join(guessed)}: {error}", argument="p0") from error
+
+    def guess(self, given: CurveData, names: Sequence[str], threads: int | None) -> CurveData:
+        """Return curves with guesses for the starts of some parameters of a built-in formula.
+
+        Raises
+        ------
+        InputError
+            If the model is none.
+        """
+        if not isinstance(self.model, CompiledModel):
+            raise InputError("functions have no guesses", argument="p0")
+        limits = {name: (lower, upper) for name, lower, upper in self._settings["bounds"]}
+        has_counts = self._settings["estimator"][0] == "poisson"
+        return complete_starts(self.model, given, Wanted(names, limits, has_counts, threads))
+
+    def _checked(self, given: CurveData) -> CurveData:
+        """Return the curves; raises `InputError` if the fitter has no use for their sigma."""
+        if self._settings["estimator"][0] == "poisson" and given.arrays.keys() & {"sigma", "covariance"}:
+            raise InputError(
+                "sigma: it has no meaning for counts: leave it out, and mask what must not count", argument="sigma"
+            )
+        if "covariance" in given.arrays and self._settings["device"] != "cpu":
+            raise InputError(
+                "sigma: covariance matrices are for the CPU alone; give device='cpu' to the fitter", argument="sigma"
+            )
+        return given
 
     def fit_data(
         self, given: CurveData, options: Options, watch: dict[str, Any], jac: Callable[..., Any] | None = None
@@ -585,7 +597,7 @@ class CurveFits:
 
         With a covariance matrix C = L Lᵀ they are multiplied by L⁻¹.
         """
-        if len(self) > 1:
+        if len(self) != 1 or row not in (0, -1):
             return self[[row]].jacobian()
         model, given = self._model_and_data()
         columns = model.x[0] if given.x.x_per_curve else model.x

@@ -15,6 +15,7 @@ from popfit._checks import close_name, is_number
 from popfit._compiled import CompiledModel
 from popfit._errors import InputError
 from popfit._tracing import NotTraceableError, trace_symbolically
+from popfit.devices import thread_count
 
 Array = npt.NDArray[Any]
 
@@ -170,6 +171,8 @@ class Formula(CompiledModel):
         array([3. , 0.7, 0.5])
         """
         numbers, rows = _without_mask(y), _without_mask(x)
+        if numbers.ndim == 2 and len(numbers) == 0:
+            return np.empty((0, len(self.parameters)))
         if numbers.ndim not in (1, 2) or numbers.size == 0:
             raise InputError(f"y has the shape {numbers.shape}; give (points) or (curves, points)", argument="y")
         points, predictors = numbers.shape[-1], len(self.predictors)
@@ -181,7 +184,7 @@ class Formula(CompiledModel):
                 f"x has the shape {rows.shape}, for {points} points of the predictors {', '.join(self.predictors)}",
                 argument="x",
             )
-        found = self._model.guess(rows.ravel(), numbers.ravel(), points)
+        found = self._model.guess(rows.ravel(), numbers.ravel(), points, thread_count(None))
         return found[0] if numbers.ndim == 1 else found
 
     #: numpy's numbers leave operators to the formula.
@@ -194,6 +197,10 @@ class Formula(CompiledModel):
     def __radd__(self, other: object) -> Formula:
         """Return a number plus the formula."""
         return self._join("+", other, is_left=False)
+
+    def __neg__(self) -> Formula:
+        """Return the formula with the other sign."""
+        return self._join("*", -1.0, is_left=False)
 
     def __sub__(self, other: object) -> Formula:
         """Return the formula minus another one or a number."""

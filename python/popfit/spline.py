@@ -9,10 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from popfit import _popfit
+from popfit._arrays import split_mask
 from popfit._checks import is_number
 from popfit._compiled import CompiledModel
 from popfit._curve_data import plain_numbers
 from popfit._errors import InputError
+
+#: Largest number of dimensions.
+MAX_AXES = 3
 
 
 class Spline(CompiledModel):
@@ -50,8 +54,18 @@ class Spline(CompiledModel):
     def __init__(
         self, values: Any, *, first: float | Sequence[float] = 0.0, step: float | Sequence[float] = 1.0
     ) -> None:
-        table = np.array(plain_numbers("values", values), dtype=np.float64)
+        numbers, mask = split_mask(values)
+        if mask is not None and mask.any():
+            raise InputError("values: some are masked; fill them first", argument="values")
+        table = np.array(plain_numbers("values", numbers), dtype=np.float64)
+        if not 1 <= table.ndim <= MAX_AXES or min(table.shape) < 2:
+            raise InputError(
+                f"values have the shape {table.shape}; give at least two along each of 1 to {MAX_AXES} axes",
+                argument="values",
+            )
         starts, steps = _each("first", first, table.ndim), _each("step", step, table.ndim)
+        if min(steps) <= 0.0:
+            raise InputError(f"step: {step!r}; give distances above 0", argument="step")
         axes = list(zip(starts, steps, table.shape, strict=True))
         self._table, self._starts, self._steps = table, starts, steps
         self._model = _popfit.CurveModel.spline(axes, table.ravel())
@@ -89,7 +103,7 @@ def _restore(values: Any, first: tuple[float, ...], step: tuple[float, ...]) -> 
 
 def _each(argument: str, numbers: Any, axes: int) -> tuple[float, ...]:
     """Return one number for each axis."""
-    given = (numbers,) * axes if is_number(numbers) else tuple(numbers)
+    given = tuple(numbers) if isinstance(numbers, list | tuple | np.ndarray) else (numbers,) * axes
     if len(given) != axes or not all(map(is_number, given)):
         raise InputError(f"{argument}: {numbers!r}; give a number for each of the {axes} axes", argument=argument)
     return tuple(map(float, given))

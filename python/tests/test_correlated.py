@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from popfit import CurveFitter, InputError, curve_fit
+from popfit import CurveFitter, InputError, PopfitWarning, curve_fit
 
 X = np.linspace(0.0, 5.0, 40)
 
@@ -96,6 +96,33 @@ def test_bad_matrices() -> None:
             curve_fit(decay, X, curves[0], start, sigma)
 
 
+def test_shapes_of_sigma() -> None:
+    fitter, start = CurveFitter("a*exp(-k*x)"), [1.0, 1.0]
+    curves, matrices = draw_curves(3)
+    whole = np.full((1, X.size), 0.2)
+    np.testing.assert_array_equal(
+        fitter.fit(X, curves, start, sigma=whole).chi2, fitter.fit(X, curves, start, sigma=0.2).chi2
+    )
+    assert len(fitter.fit(X, np.empty((0, X.size)), start, sigma=np.empty((0, X.size, X.size)))) == 0
+    square = np.tile(curves, (14, 1))[: X.size]
+    with pytest.warns(PopfitWarning, match="newaxis"):
+        fitter.fit(X, square, start, sigma=matrices[0])
+    with pytest.raises(InputError, match="counts") as caught:
+        CurveFitter("a*exp(-k*x)", estimator="poisson").fit(X, curves, start, sigma=matrices)
+    assert caught.value.argument == "sigma"
+    with pytest.raises(InputError, match="device='cpu'"):
+        CurveFitter("a*exp(-k*x)", device="gpu").fit(X, curves, start, sigma=matrices)
+
+
+def test_several_starts_do_not_depend_on_the_place_of_a_curve() -> None:
+    fitter = CurveFitter("a*sin(w*x + f)", bounds={"w": (0.1, 20.0), "f": (-4.0, 4.0)}, starts=3)
+    waves = np.sin(np.outer(np.linspace(1.0, 18.0, 30), X))
+    forward, backward = fitter.fit(X, waves, [1.0, 1.0, 0.0]), fitter.fit(X, waves[::-1], [1.0, 1.0, 0.0])
+    np.testing.assert_array_equal(forward.parameters, backward.parameters[::-1])
+    fits = CurveFitter("a*x", starts=2, bounds={"a": (0, 9)}).fit(X, X, [99.0])
+    assert fits.messages[0].startswith("start_out_of_bounds")
+
+
 def test_several_starts_find_lower_minima() -> None:
     generator = np.random.default_rng(0)
     truth = generator.uniform(0.5, 5.0, 40)
@@ -124,5 +151,9 @@ def test_statistics_are_lmfits() -> None:
         names = {"reduced_chi2": "redchi", "aic": "aic", "bic": "bic", "r_squared": "rsquared"}
         for ours, name in names.items():
             assert_allclose(statistics[ours][k], getattr(theirs, name), rtol=1e-6)
+    masked = CurveFitter("a*x").fit(X, [X], [1.0], mask=np.ones(X.size, bool))
+    assert np.isnan(masked.statistics()["r_squared"]).all()
+    with pytest.raises(IndexError):
+        masked.jacobian(5)
     empty = CurveFitter(decay).fit(X, np.empty((0, X.size)), [1.0, 1.0, 0.5])
     assert empty.residuals().shape == (0, X.size) and empty.statistics()["aic"].shape == (0,)

@@ -153,8 +153,62 @@ def test_some_starts_are_given_and_the_others_guessed_within_bounds() -> None:
         popfit.CurveFitter("a*exp(-k*x) + b*x").fit(x, curves)
     with pytest.raises(popfit.InputError, match="functions have no guesses"):
         popfit.CurveFitter(lambda x, a: a * x).fit(x, curves)
-    with pytest.raises(popfit.InputError, match="only built-in formulas"):
+    with pytest.raises(popfit.InputError, match="p0: no start of a, x0, c"):
         popfit.CurveFitter(popfit.Spline(x)).fit(x, curves)
+    with pytest.raises(popfit.InputError, match=r"p0: c has the shape \(2,\); give \(\) or \(20,\)"):
+        popfit.CurveFitter(peak).fit(x, curves, {"c": [1.0, 2.0]})
+
+
+def test_guesses_lie_inside_bounds() -> None:
+    x, curves = noisy_peaks(20)
+    peak = popfit.Formula.builtin("gauss1d")
+    fits = popfit.CurveFitter(peak, bounds={"s": (-5.0, 0.0)}).fit(x, curves)
+    assert fits.converged.all() and np.all(fits["s"] < -0.1)
+    np.testing.assert_allclose(-fits["s"], popfit.CurveFitter(peak).fit(x, curves)["s"], atol=1e-3)
+
+
+def test_guesses_leave_out_uncertain_points() -> None:
+    x = np.linspace(-5.0, 5.0, 60)
+    peak = popfit.Formula.builtin("gauss1d")
+    spoiled = np.where(x > 4.0, 1e9, peak(x, 5.0, 0.3, 0.8, 1.0))
+    for large in (np.inf, 1e12):
+        sigma = np.where(x > 4.0, large, 0.1)
+        found = popfit.CurveFitter(peak).fit(x, spoiled, sigma=sigma)
+        np.testing.assert_allclose(found.parameters[0], [5.0, 0.3, 0.8, 1.0], atol=1e-4)
+        np.testing.assert_allclose(popfit.curve_fit(peak, x, spoiled, sigma=sigma)[0], found.parameters[0], atol=1e-4)
+    matrix = np.diag(np.where(x > 4.0, 1e24, 0.01))
+    np.testing.assert_allclose(popfit.CurveFitter(peak).fit(x, spoiled, sigma=matrix)["a"], 5.0, atol=1e-4)
+
+
+def test_guesses_of_counts_are_positive() -> None:
+    x = np.linspace(-5.0, 5.0, 60)
+    counts = np.random.default_rng(3).poisson(popfit.Formula.builtin("gauss1d")(x, 50.0, 0.3, 0.8, 0.2), (200, 60))
+    for name in ("gauss1d", "lorentz", "exponential"):
+        fits = popfit.CurveFitter(popfit.Formula.builtin(name), estimator="poisson").fit(x, counts)
+        assert not any("not positive" in message for message in fits.messages), name
+    assert (
+        popfit.CurveFitter(popfit.Formula.builtin("gauss1d"), estimator="poisson").fit(x, counts).converged.mean()
+        > 0.97
+    )
+
+
+def test_curves_without_data_are_rows_and_wrong_arrays_are_named() -> None:
+    x = np.linspace(-5.0, 5.0, 60)
+    fitter = popfit.CurveFitter(popfit.Formula.builtin("gauss1d"))
+    assert fitter.fit(x, np.full(60, np.nan)).messages[0].startswith("non_finite_input")
+    assert len(fitter.fit(x, np.empty((0, 60)))) == 0
+    assert popfit.Formula.builtin("gauss1d").guess(x, np.empty((0, 60))).shape == (0, 4)
+    y = np.ones((3, 60))
+    for change, argument in (
+        ({"mask": np.zeros(59, bool)}, "mask"),
+        ({"y": ["a"] * 60}, "y"),
+        ({"y": 1j * y}, "y"),
+        ({"x": np.ones((3, 60))}, "x"),
+        ({"x_per_curve": True}, "x"),
+    ):
+        with pytest.raises(popfit.InputError) as caught:
+            fitter.fit(**{"x": x, "y": y, **change})
+        assert caught.value.argument == argument, change
 
 
 def test_spots_without_starts() -> None:

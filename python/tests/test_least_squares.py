@@ -544,3 +544,30 @@ def test_the_signature_is_scipys() -> None:
     ours, theirs = (inspect.signature(one).parameters for one in (least_squares, optimize.least_squares))
     assert [(name, one.kind) for name, one in ours.items()] == [(name, one.kind) for name, one in theirs.items()]
     assert all(ours[name].default == one.default for name, one in theirs.items() if name != "bounds")
+
+
+def test_what_is_handed_to_scipy_is_what_it_asks_for() -> None:
+    def residuals(p: Any, t: Any, y: Any) -> Any:
+        return np.concatenate([p[0] * np.exp(-p[1] * t) - y])
+
+    t = np.linspace(0.0, 4.0, 20)
+    y = np.ma.masked_greater(3.0 * np.exp(-0.7 * t), 2.9)
+    with pytest.warns(popfit.PopfitWarning, match="no formula"):
+        solved = least_squares(residuals, [1.0, 1.0], "cs", args=(t, y))
+    np.testing.assert_allclose(solved.x, [3.0, 0.7], atol=1e-6)
+
+
+def test_rows_that_are_lists_and_problems_without_points() -> None:
+    t = np.linspace(0.0, 4.0, 20)
+    y = 3.0 * np.exp(-np.outer([0.5, 0.7, 0.9], t))
+
+    def residuals(p: Any, t: Any, y: Any) -> Any:
+        return p[0] * np.exp(-p[1] * t) - y
+
+    np.testing.assert_allclose(least_squares(residuals, np.ones((3, 2)), args=(t, y.tolist())).x[:, 1], [0.5, 0.7, 0.9])
+    mask = np.zeros(y.shape, bool)
+    mask[0] = True
+    solved = least_squares(residuals, np.ones((3, 2)), args=(t, np.ma.masked_array(y, mask)))
+    assert solved.status[0] < 0 and not solved.success[0] and np.isnan(solved.x[0]).all() and solved.success[1:].all()
+    with pytest.raises(popfit.InputError, match="f_scale"):
+        least_squares(residuals, np.ones((3, 2)), args=(t, y), loss="huber", f_scale=[1.0, 2.0])

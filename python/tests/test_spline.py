@@ -53,8 +53,10 @@ def test_pickles_and_comparisons() -> None:
     ("values", "settings", "message"),
     [
         (np.zeros((2, 2, 2, 2)), {}, "axes"),
-        ([1.0], {}, "axis x"),
-        (X, {"step": 0.0}, "axis x"),
+        ([1.0], {}, "at least two"),
+        (np.ma.masked_less(X, 0.0), {}, "masked"),
+        (X, {"step": 0.0}, "above 0"),
+        (X, {"step": None}, "step"),
         (X, {"step": [1.0, 1.0]}, "step"),
         ([1.0, np.nan], {}, "NaN"),
         (["a", "b"], {}, "values"),

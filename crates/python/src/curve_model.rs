@@ -129,6 +129,7 @@ impl SharedCurveModel {
         x: PyReadonlyArray1<'py, f64>,
         y: PyReadonlyArray1<'py, f64>,
         points: usize,
+        threads: usize,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (formula, x, y) = (self.known_formula(py)?, x.as_slice()?, y.as_slice()?);
         let (count, size) = (y.len() / points.max(1), points * formula.predictors().len());
@@ -139,7 +140,7 @@ impl SharedCurveModel {
             }
             formula.guess(if x.len() > size { &x[k * size..][..size] } else { x }, y)
         };
-        let watch = Watch { is_short: y.len() <= SHORT_POINTS, ..Watch::default() };
+        let watch = Watch { is_short: y.len() <= SHORT_POINTS, ..Watch::of_threads(threads) };
         let found: Vec<Vec<f64>> = run_or_raise(py, watch, |control| {
             let is_wanted = |_: &usize| !control.cancel.load(Ordering::Relaxed);
             control.scope(|| (0..count).into_par_iter().take_any_while(is_wanted).map(one).collect())?

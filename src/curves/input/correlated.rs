@@ -39,11 +39,14 @@ impl Factor {
         let at = |i: usize, j: usize| matrix[i * count + j];
         for (&i, &j) in points.iter().flat_map(|i| points.iter().map(move |j| (i, j))) {
             if !at(i, j).is_finite() {
-                return Err(format!("bad_weight: the covariance of the points {i} and {j} is {}", at(i, j)));
+                let message =
+                    format!("the covariance of the points {i} and {j} is {}: mask what must not count", at(i, j));
+                return Err(format!("bad_weight: {message}"));
             }
             if (at(i, j) - at(j, i)).abs() > ASYMMETRY * (at(i, i) * at(j, j)).abs().sqrt() {
                 let (one, other) = (at(i, j), at(j, i));
-                return Err(format!("bad_weight: the covariance of the points {i} and {j} is {one}, and {other}"));
+                let message = format!("the covariance of the points {i} and {j} is {one}, that of {j} and {i} {other}");
+                return Err(format!("bad_weight: {message}: give a symmetric matrix"));
             }
         }
         let kept = DMatrix::from_fn(points.len(), points.len(), |i, j| at(points[i], points[j]));

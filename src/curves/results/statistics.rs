@@ -104,7 +104,7 @@ impl CurveFitter {
             let left: f64 = all().map(|j| deviations[k * points + j].powi(2)).sum();
             let (aic, bic) = information_criteria(chi2[k], count, free, self.estimator);
             // of constant data as lmfit has it
-            let r_squared = 1.0 - left / scatter.max(f64::MIN_POSITIVE);
+            let r_squared = if count > 0 { 1.0 - left / scatter.max(f64::MIN_POSITIVE) } else { f64::NAN };
             CurveStatistics { points: count, dof: run.dof(count, free), aic, bic, r_squared }
         };
         let rows: Vec<CurveStatistics> = threads::in_pool(|| (0..count).into_par_iter().map(of_curve).collect());

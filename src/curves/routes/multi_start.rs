@@ -13,6 +13,8 @@ use crate::threads;
 
 /// Largest factor between a parameter's own start and the others, where it has not two bounds.
 const REACH: f64 = 10.0;
+/// Seed of the sequence of starts, which is that of every curve: a curve's fit does not depend on its place.
+const SEED: u32 = 3;
 /// Relative fall of the cost from which on the end of a later start is another one.
 const LEAST_FALL: f64 = 1e-9;
 
@@ -25,7 +27,7 @@ impl CurveRun {
             let later = self.with_attempts(watch, |run| run.fit_here(&others, watch))?;
             for (best, mut later) in best.iter_mut().zip(later) {
                 let (rounds, evaluations) = (best.rounds + later.rounds, best.evaluations + later.evaluations);
-                if later.status == Status::Interrupted {
+                if later.status == Status::Interrupted && best.status != Status::BadInput {
                     self.interrupt(best, number);
                 } else if is_better((later.status, self.cost(&later)), (best.status, self.cost(best))) {
                     std::mem::swap(best, &mut later);
@@ -50,7 +52,7 @@ impl CurveRun {
             for k in 0..columns.len() {
                 let rounds = columns.rounds[k] + later.rounds[k];
                 let evaluations = columns.evaluations[k] + later.evaluations[k];
-                if later.status[k] == Status::Interrupted {
+                if later.status[k] == Status::Interrupted && columns.status[k] != Status::BadInput {
                     columns.interrupt(k);
                 } else if is_better(end(&later, k), end(columns, k)) {
                     columns.copy_row(k, &later);
@@ -71,8 +73,8 @@ impl CurveRun {
         fit.covariance.fill(f64::NAN);
     }
 
-    /// Returns the curves with other starts: the points of this number of a scrambled Sobol' sequence for each curve
-    /// (Burley 2020), from bound to bound where a parameter has two, else from a tenth of its own start to ten times
+    /// Returns the curves with other starts: the points of this number of a scrambled Sobol' sequence (Burley 2020),
+    /// from bound to bound where a parameter has two, else from a tenth of its own start to ten times
     /// this, or from −1 to 1 where that is 0. Held and tied parameters keep their starts.
     fn with_drawn_starts<'a>(&self, curves: &'a Curves, number: u32) -> Result<Curves<'a>> {
         let count = self.held.len();
@@ -81,7 +83,7 @@ impl CurveRun {
             let mut start = curves.starts_of(k..k + 1, count, &mut Vec::new()).to_vec();
             let (lower, upper) = self.bounds_of(curves, k);
             for p in (0..count).filter(|&p| !self.held[p] && self.ties.iter().all(|tie| tie.parameter != p)) {
-                let share = f64::from(sobol_burley::sample(number, p as u32, k as u32));
+                let share = f64::from(sobol_burley::sample(number, p as u32, SEED));
                 start[p] = draw_start(start[p], lower[p], upper[p], share);
             }
             start
@@ -103,9 +105,10 @@ fn draw_start(own: f64, lower: f64, upper: f64, share: f64) -> f64 {
 }
 
 /// Returns whether the end of a later start, its status and cost, takes the place of an earlier one: if it alone is a
-/// success, or if its cost is lower.
+/// success, or if its cost is lower. A bad input, such as a start outside its bounds, stays one.
 fn is_better((later, cost): (Status, f64), (earlier, earlier_cost): (Status, f64)) -> bool {
     match (earlier.is_success(), later.is_success()) {
+        _ if earlier == Status::BadInput => false,
         (false, true) => true,
         (true, false) => false,
         _ => cost < earlier_cost * (1.0 - LEAST_FALL),
