@@ -62,7 +62,7 @@ def complete_starts(model: CompiledModel, given: CurveData, wanted: Wanted) -> C
         )
         guesses[np.isnan(guesses)] = 1.0  # of curves without data, which are refused later
     # 2. Move them inside their bounds.
-    starts = np.array(np.broadcast_to(given.arrays["starts"], guesses.shape))
+    starts = np.array(np.broadcast_to(given.arrays["starts"], guesses.shape), order="C")
     for p, name in enumerate(model.parameters):
         lower: Any
         upper: Any
@@ -99,7 +99,7 @@ def _move_inside(guesses: Array, lower: Any, upper: Any) -> Array:
 def _lift(placed: ModelAtPoints, given: CurveData, wanted: Wanted, starts: Array, y: Array) -> None:
     """Raise the offset, if the model has one that is guessed, where its values are not positive."""
     x = placed.x[0] if given.x.x_per_curve else placed.x
-    slopes = placed.model.linearise(np.ascontiguousarray(x).ravel(), starts[0])[1:]
+    slopes = placed.model.linearise(np.ascontiguousarray(x).ravel(), starts[0].copy())[1:]
     names = list(placed.model.parameters)
     offsets = [p for p, row in enumerate(slopes) if names[p] in wanted.names and (row == 1.0).all()]
     if not offsets:

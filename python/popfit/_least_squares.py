@@ -366,8 +366,8 @@ def _solve_many(request: _Request) -> Any:
     # 1. The arrays.
     x0, mask = split_mask(request.x0)
     x0 = np.asarray(check_real_array("x0", "x0", x0), dtype=np.float64)
-    if not (is_number(request.f_scale) and request.f_scale > 0):
-        raise InputError(f"f_scale: {request.f_scale!r}; give a number above 0", argument="f_scale")
+    if not is_number(request.f_scale):
+        raise InputError(f"f_scale: {request.f_scale!r}; give a number", argument="f_scale")
     if x0.ndim != 2 or x0.shape[1] == 0:
         raise InputError(f"x0 has the shape {x0.shape}; give (P) or (problems, P)", argument="x0")
     if mask is not None and mask.any():

@@ -257,6 +257,8 @@ class CurveFitter:
         try:
             return self.guess(given, guessed, threads) if given.x.curves else given
         except InputError as error:
+            if error.argument == "x":
+                raise
             raise InputError(f"p0: no start of {', '.join(guessed)}: {error}", argument="p0") from error
 
     def guess(self, given: CurveData, names: Sequence[str], threads: int | None) -> CurveData:
