@@ -260,7 +260,7 @@ def _with_guesses(request: _Request, fitter: CurveFitter, given: CurveData, thre
     if not isinstance(request.f, Formula) or given.x.curves == 0:
         return given
     try:
-        return fitter.guess(given, fitter.parameters, threads)
+        return fitter.add_guesses(given, fitter.parameters, threads)
     except InputError:  # it is no built-in formula
         return given
 

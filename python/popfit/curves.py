@@ -218,7 +218,7 @@ class CurveFitter:
         progress : bool or callable
             True shows a bar; a function is called with the numbers of finished and of all fits, on this thread.
         timeout : float, optional
-            Seconds after which fits that have not ended get the status "interrupted".
+            Seconds, from the end of all guesses, after which fits that have not ended get the status "interrupted".
         threads : int, optional
             Threads of this run; by default those of `popfit.get_threads`.
 
@@ -255,13 +255,13 @@ class CurveFitter:
                 raise InputError(f"p0: no value of {name}, which is fixed", argument="p0")
         given = self._checked(prepare_curves(self.parameters, p0=dict.fromkeys(guessed, 1.0) | known, **curves))
         try:
-            return self.guess(given, guessed, threads) if given.x.curves else given
+            return self.add_guesses(given, guessed, threads) if given.x.curves else given
         except InputError as error:
             if error.argument == "x":
                 raise
             raise InputError(f"p0: no start of {', '.join(guessed)}: {error}", argument="p0") from error
 
-    def guess(self, given: CurveData, names: Sequence[str], threads: int | None) -> CurveData:
+    def add_guesses(self, given: CurveData, names: Sequence[str], threads: int | None) -> CurveData:
         """Return curves with guesses for the starts of some parameters of a built-in formula.
 
         Raises
