@@ -643,7 +643,8 @@ class CurveFits:
         for name in names:
             self._fitter._check_name("parameters", name)
         own = dict(zip(self.names, model.model.parameters, strict=True))
-        settings = {**self._fitter.settings_of(model), "covariance": False}
+        # the fits are at their minima: one start is enough
+        settings = {**self._fitter.settings_of(model), "covariance": False, "starts": 1}
         watch = {"timeout": timeout_seconds(timeout), "threads": thread_count(threads)}
         with progress_function(progress, "intervals") as on_progress:
             return _popfit.curve_intervals(

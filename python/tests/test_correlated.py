@@ -119,6 +119,11 @@ def test_several_starts_do_not_depend_on_the_place_of_a_curve() -> None:
     waves = np.sin(np.outer(np.linspace(1.0, 18.0, 30), X))
     forward, backward = fitter.fit(X, waves, [1.0, 1.0, 0.0]), fitter.fit(X, waves[::-1], [1.0, 1.0, 0.0])
     np.testing.assert_array_equal(forward.parameters, backward.parameters[::-1])
+    # intervals are those of the end that was found, whatever other starts would find
+    found = fitter.fit(X, waves[4], [1.0, 1.0, 0.0])
+    again = CurveFitter("a*sin(w*x + f)", bounds={"w": (0.1, 20.0), "f": (-4.0, 4.0)})
+    alone = again.fit(X, waves[4], found.parameters[0])
+    np.testing.assert_array_equal(found.confidence_intervals(["w"]), alone.confidence_intervals(["w"]))
     fits = CurveFitter("a*x", starts=2, bounds={"a": (0, 9)}).fit(X, X, [99.0])
     assert fits.messages[0].startswith("start_out_of_bounds")
 

@@ -10,10 +10,8 @@ pub(crate) type Transformation = dyn Fn(usize, &mut [f64]) + Send + Sync;
 
 /// T f(x; p): a model f, and a linear transformation T of the values of each curve.
 struct Transformed {
-    predictors: Arc<[String]>,
-    parameters: Arc<[String]>,
     model: Arc<dyn Model>,
-    /// True if the derivatives of a formula, which may overflow where its values do not.
+    /// True if it is a formula, whose derivatives may overflow where its values do not.
     is_formula: bool,
     transformation: Arc<Transformation>,
 }
@@ -21,22 +19,21 @@ struct Transformed {
 impl CurveModel {
     /// Returns the model with the values of each curve transformed; `None` if it has no Rust. It runs on the CPU alone.
     pub(crate) fn transformed(&self, transformation: Arc<Transformation>) -> Option<CurveModel> {
-        let (predictors, parameters) = (self.predictors.clone(), self.parameters.clone());
+        let (predictors, parameters) = (self.predictors.to_vec(), self.parameters.to_vec());
         let (model, is_formula) = (self.rust.clone()?, self.formula.is_some());
-        let names = (self.predictors.to_vec(), self.parameters.to_vec());
-        let transformed = Transformed { predictors, parameters, model, is_formula, transformation };
-        let model = CurveModel::of_rust(&self.name, names.0, names.1, Arc::new(transformed));
+        let transformed = Transformed { model, is_formula, transformation };
+        let model = CurveModel::of_rust(&self.name, predictors, parameters, Arc::new(transformed));
         Some(CurveModel { differences: self.differences, ..model })
     }
 }
 
 impl Model for Transformed {
     fn predictors(&self) -> Vec<String> {
-        self.predictors.to_vec()
+        self.model.predictors()
     }
 
     fn parameters(&self) -> Vec<String> {
-        self.parameters.to_vec()
+        self.model.parameters()
     }
 
     fn values(&self, x: &[f64], parameters: &[f64], values: &mut [f64]) {

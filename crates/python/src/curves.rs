@@ -300,20 +300,11 @@ pub fn predict_curves<'py>(
     covariance: Option<PyReadonlyArray1<'py, f64>>,
     threads: usize,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let watch = share_cancel(Watch::of_threads(threads), model);
-    let held = HeldCurves::hold(&curves)?;
-    let lent = held.lend(py)?;
     let covariance = covariance.as_ref().map(|matrices| matrices.as_slice()).transpose()?;
-    let parameters = held.numbers(py, "starts")?.unwrap_or_default();
-    let fitter = CurveFitter::new(model.model.clone(), Device::cpu());
-    let values = run_or_raise(py, watch, |control| {
-        control.scope(|| match covariance {
-            Some(covariance) => fitter.prediction_errors(&lent, &parameters.to_double(), covariance),
-            None => fitter.predict(&lent, &parameters.to_double()),
-        })?
-    })?;
-    let count = values.len() / curves.points.max(1);
-    give_shaped(py, values, &[count, curves.points])
+    compute_at_points(py, model, &curves, threads, |fitter, curves, parameters| match covariance {
+        Some(covariance) => fitter.prediction_errors(curves, parameters, covariance),
+        None => fitter.predict(curves, parameters),
+    })
 }
 
 /// Computes the residuals of all curves, (curves, points), at the parameters in `starts`.
@@ -324,15 +315,26 @@ pub fn curve_residuals<'py>(
     curves: GivenCurves<'py>,
     threads: usize,
 ) -> PyResult<Bound<'py, PyAny>> {
+    compute_at_points(py, model, &curves, threads, CurveFitter::residuals)
+}
+
+/// Computes a number for each point of each curve, (curves, points), from the parameters in `starts`.
+fn compute_at_points<'py>(
+    py: Python<'py>,
+    model: &SharedCurveModel,
+    curves: &GivenCurves<'py>,
+    threads: usize,
+    compute: impl Fn(&CurveFitter, &Curves, &[f64]) -> Result<Vec<f64>, Error> + Send + Sync,
+) -> PyResult<Bound<'py, PyAny>> {
     let watch = share_cancel(Watch::of_threads(threads), model);
-    let held = HeldCurves::hold(&curves)?;
+    let held = HeldCurves::hold(curves)?;
     let lent = held.lend(py)?;
     let parameters = held.numbers(py, "starts")?.unwrap_or_default();
     let fitter = CurveFitter::new(model.model.clone(), Device::cpu());
-    let values =
-        run_or_raise(py, watch, |control| control.scope(|| fitter.residuals(&lent, &parameters.to_double()))?)?;
-    let count = values.len() / curves.points.max(1);
-    give_shaped(py, values, &[count, curves.points])
+    let numbers =
+        run_or_raise(py, watch, |control| control.scope(|| compute(&fitter, &lent, &parameters.to_double()))?)?;
+    let count = numbers.len() / curves.points.max(1);
+    give_shaped(py, numbers, &[count, curves.points])
 }
 
 /// Computes statistics of fits that ended at the parameters in `starts`: the columns `aic`, `bic` and `r_squared`.

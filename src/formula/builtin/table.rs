@@ -22,6 +22,11 @@ const NOT_NEGATIVE: Anchor = Anchor::Positive { or_zero: true };
 /// Exponents to try.
 const POWERS: &[f64] = &[-6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
 
+/// Places and widths of smooth steps to try.
+const STEPS: &[&[f64]] = &[&[-0.4, 0.0, 0.4], &[0.02, 0.1, 0.3, 1.0]];
+/// Rates and places of growth to try.
+const GROWTHS: &[&[f64]] = &[&[-20.0, -6.0, -2.0, -0.8, 0.8, 2.0, 6.0, 20.0], &[-2.5, -1.0, -0.3, 0.0, 0.3, 1.0, 2.5]];
+
 /// Returns a search with the roles of all parameters and, for each that is not solved for, the numbers to try.
 const fn search(roles: &'static [Role], anchor: Anchor, grid: &'static [&'static [f64]]) -> Guess {
     Guess::Search { roles, anchor, grid }
@@ -212,22 +217,14 @@ pub const BUILTINS: [Builtin; 31] = [
         predictors: X,
         parameters: &["a", "m", "g", "c"],
         text: "a*(0.5 + atan((x - m)/g)/pi) + c",
-        guess: search(
-            &[Height, Place(0), Width(0), Offset],
-            Anchor::Step,
-            &[&[-0.4, 0.0, 0.4], &[0.02, 0.1, 0.3, 1.0]],
-        ),
+        guess: search(&[Height, Place(0), Width(0), Offset], Anchor::Step, STEPS),
     },
     Builtin {
         name: "step_erf",
         predictors: X,
         parameters: &["a", "m", "s", "c"],
         text: "a*erfc((m - x)/(s*sqrt(2)))/2 + c",
-        guess: search(
-            &[Height, Place(0), Width(0), Offset],
-            Anchor::Step,
-            &[&[-0.4, 0.0, 0.4], &[0.02, 0.1, 0.3, 1.0]],
-        ),
+        guess: search(&[Height, Place(0), Width(0), Offset], Anchor::Step, STEPS),
     },
     // beyond an exponent of 80 the value is nothing beside its largest, and its derivative does not overflow
     Builtin {
@@ -235,33 +232,21 @@ pub const BUILTINS: [Builtin; 31] = [
         predictors: X,
         parameters: &["a", "m", "s", "c"],
         text: "a/(1 + exp(min((m - x)/s, 80))) + c",
-        guess: search(
-            &[Height, Place(0), Width(0), Offset],
-            Anchor::Step,
-            &[&[-0.4, 0.0, 0.4], &[0.02, 0.1, 0.3, 1.0]],
-        ),
+        guess: search(&[Height, Place(0), Width(0), Offset], Anchor::Step, STEPS),
     },
     Builtin {
         name: "logistic",
         predictors: X,
         parameters: &["a", "k", "m"],
         text: "a/(1 + exp(min(-k*(x - m), 80)))",
-        guess: search(
-            &[Height, Rate, Place(0)],
-            Anchor::Step,
-            &[&[-20.0, -6.0, -2.0, -0.8, 0.8, 2.0, 6.0, 20.0], &[-2.5, -1.0, -0.3, 0.0, 0.3, 1.0, 2.5]],
-        ),
+        guess: search(&[Height, Rate, Place(0)], Anchor::Step, GROWTHS),
     },
     Builtin {
         name: "gompertz",
         predictors: X,
         parameters: &["a", "k", "m"],
         text: "a*exp(-exp(min(-k*(x - m), 80)))",
-        guess: search(
-            &[Height, Rate, Place(0)],
-            Anchor::Step,
-            &[&[-20.0, -6.0, -2.0, -0.8, 0.8, 2.0, 6.0, 20.0], &[-2.5, -1.0, -0.3, 0.0, 0.3, 1.0, 2.5]],
-        ),
+        guess: search(&[Height, Rate, Place(0)], Anchor::Step, GROWTHS),
     },
     // at x = 0 the derivative of the power by k has no value for n < 1
     Builtin {
