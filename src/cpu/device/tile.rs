@@ -129,8 +129,8 @@ const TILE_BYTES: usize = 1 << 20;
 /// Most members in a tile.
 const TILE_MEMBERS: usize = 64;
 /// Bytes of rows and most members where a model takes many at once: a call has its price, but numbers that the model
-/// makes for differences on both sides of each parameter, some ten times the rows, should stay in the cache. (With 16 MiB
-/// a function of numpy took 87 to 101 µs per curve on two cores instead of 64 to 86.)
+/// makes for differences on both sides of each parameter, some ten times the rows, should stay in the cache. (With
+/// 16 MiB a function of numpy took 87 to 101 µs per curve on two cores instead of 64 to 86.)
 const MANY_BYTES: usize = 1 << 19;
 const MANY_MEMBERS: usize = 1024;
 
