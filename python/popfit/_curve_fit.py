@@ -392,7 +392,7 @@ def _fit_one(
         is_scipys = request.needs_popfit() is None and watch["timeout"] is None
         if is_scipys and importlib.util.find_spec("scipy") is not None:
             return by_scipy(f"the function is no formula: {reason}")
-        warn_caller(f"the function is no formula: {reason}. Fits call the function itself, which is slow")
+        warn_caller(f"the function is no formula: {reason}. Fits call the function itself, which is slower")
         fits = fitter.run_calls(given, options, watch, request.jac if callable(request.jac) else None)
     # 5. The answer, in scipy's words.
     if not fits.converged[0]:

@@ -347,7 +347,8 @@ def model_of_calls(
 
     def many(_: Array, parameters: Array) -> Array:
         returned = np.asarray(function(x.values, *parameters.T[:, :, np.newaxis]), dtype=np.float64)
-        return np.ascontiguousarray(np.broadcast_to(returned, (len(parameters), x.points))).ravel()
+        shape = (len(parameters), x.points)
+        return (returned if returned.shape == shape else np.broadcast_to(returned, shape)).ravel()
 
     may_broadcast = not (singly or x.x_per_curve or x.curves < 2 or derivatives is not None)
     broadcasts = may_broadcast and _broadcasts(function, x, starts)

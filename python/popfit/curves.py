@@ -298,7 +298,7 @@ class CurveFitter:
                 return fits
             reason = "at some results its values are not those of its formula"
         if given.x.curves:
-            warn_caller(f"the function is no formula: {reason}. Fits call the function itself, which is slow")
+            warn_caller(f"the function is no formula: {reason}. Fits call the function itself, which is slower")
         return self.run_calls(given, options, watch, jac)
 
     def run_calls(

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -535,6 +536,29 @@ def test_functions_whose_rows_are_not_their_own() -> None:
     with pytest.warns(popfit.PopfitWarning, match="no formula"):
         fits = popfit.CurveFitter(switches).fit(x, y, [1.0, 1.0])
     np.testing.assert_allclose(fits.parameters, truth, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:the function is no formula")
+@pytest.mark.parametrize("pause", [0.0, 0.001])
+def test_short_calls_take_turns_and_long_ones_run_together(pause: float) -> None:
+    inside: list[int] = []
+    seen: list[int] = []
+
+    def decay(x: Any, a: Any, k: Any) -> Any:
+        inside.append(1)
+        seen.append(len(inside))
+        try:
+            time.sleep(pause)
+            return np.asarray(a, dtype=float) * np.exp(-k * x)
+        finally:
+            inside.pop()
+
+    x = np.linspace(0.1, 3.0, 30)
+    truth = np.random.default_rng(3).uniform([2.0, 0.5], [3.0, 1.5], (2048, 2))
+    fits = popfit.CurveFitter(decay).fit(x, truth[:, :1] * np.exp(-truth[:, 1:] * x), [2.5, 1.0], threads=2)
+    np.testing.assert_allclose(fits.parameters, truth, rtol=1e-5)
+    together = np.mean(np.array(seen) > 1)
+    assert together > 0.3 if pause else together < 0.1
 
 
 def test_names_that_formulas_have_taken() -> None:

@@ -5,12 +5,12 @@ use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
-use super::lanes::{Block, Doubts, Model, Seat, Source, load, units as measure, unload};
+use super::lanes::{Block, Doubts, Model, ModelRows, Seat, Seated, Source, load, units as measure, unload};
 use crate::error::Result;
 use crate::math::Real;
 use crate::math::lanes::LANES;
 use crate::solver::small::{
-    AddUp, LaneModel, SmallBatch, SmallColumns, SmallFitter, SmallModel, SmallParts, SmallProblem, WAITING,
+    AddUp, SmallBatch, SmallColumns, SmallFitter, SmallModel, SmallParts, SmallProblem, WAITING,
 };
 use crate::threads;
 
@@ -39,11 +39,27 @@ impl CpuSmallFitter {
         CpuSmallFitter { problem, single: Pool::default(), double: Pool::default() }
     }
 
-    /// Makes all waiting fits of a part on this thread.
-    pub fn fit_part(&self, batch: &SmallBatch<'_>, columns: &mut SmallColumns<'_>) {
-        match &self.problem.model {
-            SmallModel::Single(rows, sums) => fit_part(&self.problem, rows, sums, &self.single, batch, columns),
-            SmallModel::Double(rows, sums) => fit_part(&self.problem, rows, sums, &self.double, batch, columns),
+    /// Makes all waiting fits of a part on this thread. Once the run `is_stopped`, those of a user's function, which
+    /// may be slow, are left as they are.
+    pub fn fit_part(
+        &self,
+        batch: &SmallBatch<'_>,
+        columns: &mut SmallColumns<'_>,
+        is_stopped: &(dyn Fn() -> bool + Sync),
+    ) {
+        let problem = &self.problem;
+        let (rows, sums) = match &problem.model {
+            SmallModel::Single(rows, sums) => {
+                let functions = Functions { rows: ModelRows::Lanes(rows), sums: sums.as_ref(), is_stopped };
+                return fit_part(problem, functions, &self.single, batch, columns);
+            }
+            SmallModel::Double(rows, sums) => (ModelRows::Lanes(rows), sums.as_ref()),
+            SmallModel::Function { rows, .. } => (ModelRows::Function(rows), None),
+        };
+        let mut work = || fit_part(problem, Functions { rows, sums, is_stopped }, &self.double, batch, columns);
+        match rows {
+            ModelRows::Lanes(_) => work(),
+            ModelRows::Function(function) => (function.during)(&mut work),
         }
     }
 }
@@ -54,30 +70,39 @@ impl SmallFitter for CpuSmallFitter {
             if parts.begin(part).is_none() {
                 return Ok(());
             }
-            parts.lend(part, &mut |batch, columns| self.fit_part(batch, columns));
+            let is_stopped = || parts.is_stopped();
+            parts.lend(part, &mut |batch, columns| self.fit_part(batch, columns, &is_stopped));
             parts.end(part)
         };
         threads::in_pool(|| (0..parts.count()).into_par_iter().try_for_each(fit))
     }
 }
 
+/// Functions of a model in precision R, and whether its run is to end.
+#[derive(Clone, Copy)]
+struct Functions<'a, R> {
+    rows: ModelRows<'a, R>,
+    sums: Option<&'a AddUp<R>>,
+    is_stopped: &'a (dyn Fn() -> bool + Sync),
+}
+
 /// Makes all waiting fits of a part in precision R.
+#[inline(never)]
 fn fit_part<R: Real>(
     problem: &SmallProblem,
-    rows: &LaneModel<R>,
-    sums: &Option<AddUp<R>>,
+    Functions { rows, sums, is_stopped }: Functions<'_, R>,
     pool: &Pool<R>,
     batch: &SmallBatch<'_>,
     columns: &mut SmallColumns<'_>,
 ) {
     let shared_x: Vec<R> = if batch.own_grid { Vec::new() } else { batch.x.iter().map(|x| R::of(*x)).collect() };
     let is_plain = problem.estimator.is_least_squares() && !batch.is_weighted() && !batch.own_grid;
-    let model = Model { rows, sums: sums.as_ref().filter(|_| is_plain), shared_x: &shared_x };
+    let model = Model { rows, sums: sums.filter(|_| is_plain), shared_x: &shared_x };
     let mut scratch = Scratch::take(pool, problem, batch);
     let Scratch { block, doubts, units } = &mut scratch;
     measure(batch, units);
     let source = Source { batch: *batch, units, problem };
-    fit_waiting(block, doubts, &model, &source, columns);
+    fit_waiting(block, doubts, &model, &source, columns, is_stopped);
     if let Some(doubts) = doubts {
         doubts.settle(&source, columns);
     }
@@ -93,18 +118,22 @@ impl<R: Real> Scratch<R> {
             // what f32's rounding does is known of these
             let plain = problem.estimator.is_least_squares() && problem.priors.is_empty();
             let doubts = (single && plain).then(|| Doubts::new(problem, batch));
-            Scratch { block: Block::new(problem, batch, !single || plain), doubts, units: Vec::new() }
+            let is_rough = matches!(problem.model, SmallModel::Function { is_precise: false, .. });
+            let ends = if single { plain } else { !is_rough };
+            Scratch { block: Block::new(problem, batch, ends), doubts, units: Vec::new() }
         })
     }
 }
 
 /// Fits all curves whose status in the columns is waiting, in the lanes of one block, and writes their results there.
+/// Those that have not ended once the run `is_stopped` keep that status, and get a χ² of NaN.
 fn fit_waiting<R: Real>(
     block: &mut Block<R>,
     doubts: &mut Option<Doubts>,
     model: &Model<'_, R>,
     source: &Source<'_>,
     columns: &mut SmallColumns<'_>,
+    is_stopped: &(dyn Fn() -> bool + Sync),
 ) {
     let problem = source.problem;
     // a bit a lane that has a fit, and which one
@@ -124,7 +153,12 @@ fn fit_waiting<R: Real>(
         if taken == 0 {
             return;
         }
-        block.linearise(problem, model, taken);
+        if matches!(model.rows, ModelRows::Function(_)) && is_stopped() {
+            let ends = columns.status.iter().zip(&mut *columns.chi2);
+            ends.filter(|(status, _)| **status == WAITING).for_each(|(_, chi2)| *chi2 = f64::NAN);
+            return;
+        }
+        block.linearise(model, Seated { lanes: taken, fits: &fits }, source);
         block.step(problem);
         ended.clear();
         let finished = taken & !block.running();
@@ -136,8 +170,8 @@ fn fit_waiting<R: Real>(
             ended.push(Seat { lane: l, fit: fits[l % LANES] });
             left &= left - 1;
         }
-        if size_of::<R>() == 8 && !ended.is_empty() {
-            block.variances(problem, model, finished);
+        if size_of::<R>() == 8 && block.ends && !ended.is_empty() {
+            block.variances(model, Seated { lanes: finished, fits: &fits }, source);
         }
         unload(block, &ended, problem, columns);
         if let Some(doubts) = doubts {

@@ -42,17 +42,48 @@ impl Stencil {
     }
 }
 
+/// Points at which differences are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sides {
+    /// As the stencils say.
+    Both,
+    /// The parameter itself and one point beside it: half of the evaluations, and some thousandths of an error, far
+    /// from the end of a fit.
+    One,
+}
+
 impl Stencil {
+    /// Returns which of its two points is taken with the parameter itself where one will do: the nearer one.
+    fn nearer(&self) -> usize {
+        usize::from(self.offsets[1].abs() <= self.offsets[0].abs())
+    }
+
+    /// Computes the derivatives (n) from the values at the parameter itself and at the [`nearer`](Self::nearer) point,
+    /// each (n).
+    fn fill_from_one(&self, value: &[f64], at: &[f64], row: &mut [f64]) {
+        let offset = self.offsets[self.nearer()];
+        row.iter_mut().zip(at.iter().zip(value)).for_each(|(slope, (at, value))| *slope = (at - value) / offset);
+    }
+
     /// Computes the derivatives (n) from the values at the parameter itself and at both points beside it, each (n).
     fn fill(&self, value: &[f64], at: [&[f64]; 2], row: &mut [f64]) {
         let Stencil { offsets, weights, own } = *self;
+        // as a rule all are finite, and a loop without an early exit is vector code
+        let mut are_finite = true;
+        for ((slope, value), (first, second)) in row.iter_mut().zip(value).zip(at[0].iter().zip(at[1])) {
+            *slope = weights[0] * first + weights[1] * second + own * value;
+            are_finite &= slope.is_finite();
+        }
+        if are_finite {
+            return;
+        }
         for (j, slope) in row.iter_mut().enumerate() {
             let (first, second) = (at[0][j], at[1][j]);
-            *slope = match (first.is_finite(), second.is_finite()) {
-                (true, true) => weights[0] * first + weights[1] * second + own * value[j],
-                (true, false) => (first - value[j]) / offsets[0],
-                _ => (second - value[j]) / offsets[1],
-            };
+            match (first.is_finite(), second.is_finite()) {
+                (true, true) => {}
+                (true, false) => *slope = (first - value[j]) / offsets[0],
+                _ => *slope = (second - value[j]) / offsets[1],
+            }
         }
     }
 }
@@ -87,33 +118,38 @@ impl Differences<'_> {
     pub fn linearise_at_once(&self, rows: &mut [f64]) -> Result<(), Failure> {
         let points = rows.len() / (1 + self.input.parameters.len());
         let mut parameters = Vec::new();
-        let count = self.append_points(&mut parameters);
+        let count = self.append_points(Sides::Both, &mut parameters);
         let mut values = vec![f64::NAN; count * points];
         self.model.values_many(&vec![*self.context; count], self.input.x, &parameters, &mut values)?;
-        self.combine(&values, rows);
+        self.combine(Sides::Both, &values, rows);
         Ok(())
     }
 
     /// Appends the parameters (P) and the points beside them at which [`combine`](Self::combine) needs values; returns
     /// how many rows these are.
-    pub fn append_points(&self, all: &mut Vec<f64>) -> usize {
+    pub fn append_points(&self, sides: Sides, all: &mut Vec<f64>) -> usize {
         let parameters = self.input.parameters;
         all.extend_from_slice(parameters);
         let mut rows = 1;
         for p in 0..parameters.len() {
-            for x in self.beside(p).iter().flat_map(|(_, points)| points) {
+            let Some((stencil, points)) = self.beside(p) else { continue };
+            let taken = match sides {
+                Sides::Both => &points[..],
+                Sides::One => std::slice::from_ref(&points[stencil.nearer()]),
+            };
+            for x in taken {
                 let row = all.len();
                 all.extend_from_slice(parameters);
                 all[row + p] = *x;
-                rows += 1;
             }
+            rows += taken.len();
         }
         rows
     }
 
     /// Computes what [`linearise`](Self::linearise) does from `values` at the points that
     /// [`append_points`](Self::append_points) has chosen, (rows, n).
-    pub fn combine(&self, values: &[f64], rows: &mut [f64]) {
+    pub fn combine(&self, sides: Sides, values: &[f64], rows: &mut [f64]) {
         let points = rows.len() / (1 + self.input.parameters.len());
         let (value, derivatives) = rows.split_at_mut(points);
         let (own, mut beside) = values.split_at(points);
@@ -123,8 +159,13 @@ impl Differences<'_> {
                 row.fill(0.0);
                 continue;
             };
-            let (both, rest) = beside.split_at(2 * points);
-            let (first, second) = both.split_at(points);
+            let (first, rest) = beside.split_at(points);
+            beside = rest;
+            if sides == Sides::One {
+                stencil.fill_from_one(value, first, row);
+                continue;
+            }
+            let (second, rest) = beside.split_at(points);
             stencil.fill(value, [first, second], row);
             beside = rest;
         }
@@ -199,6 +240,9 @@ mod tests {
             x.exp()
         };
         let sum: f64 = stencil.offsets.iter().zip(stencil.weights).map(|(offset, weight)| weight * at(*offset)).sum();
+        let mut rough = [f64::NAN];
+        stencil.fill_from_one(&[parameter.exp()], &[at(stencil.offsets[stencil.nearer()])], &mut rough);
+        assert!((rough[0] - parameter.exp()).abs() < 1e-5 * parameter.exp(), "{parameter} {lower} {upper}: {rough:?}");
         sum + stencil.own * parameter.exp()
     }
 

@@ -1,6 +1,6 @@
 //! Evaluation of many curves by one call of a user's model.
 
-use super::differences::Differences;
+use super::differences::{Differences, Sides};
 use super::model::{Context, Failure};
 use super::{Evaluation, guarded};
 use crate::recording::CustomInput;
@@ -8,7 +8,7 @@ use crate::recording::CustomInput;
 impl Evaluation<'_> {
     /// Computes what [`fill`](Self::fill) does of many curves into `output` (curves, rows, n), by one call of the model
     /// for each grid; NaN of fits in which the model has failed.
-    pub(super) fn fill_many(&self, inputs: &[CustomInput], output: &mut [f64]) {
+    pub(super) fn fill_many(&self, sides: Sides, inputs: &[CustomInput], output: &mut [f64]) {
         let size = output.len() / inputs.len().max(1);
         let mut outputs = output.chunks_exact_mut(size.max(1));
         // curves of a common grid lend one and the same
@@ -20,16 +20,22 @@ impl Evaluation<'_> {
                     None => live.push((input, output)),
                 }
             }
-            if guarded(|| self.rows_many(&mut live)).is_err() {
-                // whose failure it was
-                live.into_iter().for_each(|(input, output)| self.fill(input, output));
+            if guarded(|| self.rows_many(sides, &mut live)).is_ok() {
+                continue;
+            }
+            // whose failure it was
+            for (input, output) in live {
+                if let Err(text) = guarded(|| self.rows_many(sides, &mut [(input, &mut *output)])) {
+                    output.fill(f64::NAN);
+                    self.failures.add(input.member.index, text);
+                }
             }
         }
     }
 
     /// Computes values, with `derivatives` also the model's own or differences, of curves of the same grid into their
     /// outputs, or returns the model's error.
-    fn rows_many(&self, curves: &mut [(&CustomInput, &mut [f64])]) -> Result<(), Failure> {
+    fn rows_many(&self, sides: Sides, curves: &mut [(&CustomInput, &mut [f64])]) -> Result<(), Failure> {
         let Some((first, output)) = curves.first_mut() else { return Ok(()) };
         let (x, context) = (first.x, Context { index: first.member.number });
         let takes_differences = self.derivatives
@@ -42,7 +48,9 @@ impl Evaluation<'_> {
         for (input, _) in curves.iter() {
             let context = Context { index: input.member.number };
             let rows = match takes_differences {
-                true => Differences { model: self.model, context: &context, input }.append_points(&mut parameters),
+                true => {
+                    Differences { model: self.model, context: &context, input }.append_points(sides, &mut parameters)
+                }
                 false => {
                     parameters.extend_from_slice(input.parameters);
                     1
@@ -65,7 +73,7 @@ impl Evaluation<'_> {
             match takes_differences {
                 true => {
                     let context = Context { index: input.member.number };
-                    Differences { model: self.model, context: &context, input }.combine(of_curve, output);
+                    Differences { model: self.model, context: &context, input }.combine(sides, of_curve, output);
                 }
                 false => output.copy_from_slice(of_curve),
             }

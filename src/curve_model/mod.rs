@@ -24,6 +24,7 @@ pub use check::DerivativeCheck;
 pub(crate) use check::{compare, compare_row, is_worse};
 pub use closure::Closure;
 use differences::Differences;
+pub(crate) use differences::Sides;
 pub(crate) use failures::Failures;
 use failures::guarded;
 pub use model::{Context, Failure, Model};
@@ -189,14 +190,7 @@ impl CurveModel {
     /// Returns the model's Rust and WGSL for a [`Custom`](crate::recording::Custom) stage; failures of the Rust are
     /// added to `failures`.
     pub(crate) fn code(&self, derivatives: bool, failures: Arc<Failures>) -> Code {
-        let takes_many = |model: &Arc<dyn Model>| self.is_users_rust() && model.takes_many();
-        let many = self.rust.clone().filter(takes_many).map(|model| -> ManyFunction {
-            let (differences, is_formula, failures) = (self.differences, false, failures.clone());
-            Arc::new(move |inputs, output| {
-                let (model, failures) = (&*model, &*failures);
-                Evaluation { model, differences, is_formula, derivatives, failures }.fill_many(inputs, output);
-            })
-        });
+        let many = self.many(derivatives, Sides::Both, failures.clone());
         let rust: CustomFunction = match self.rust.clone() {
             Some(model) => {
                 let (differences, is_formula) = (self.differences, self.formula.is_some());
@@ -217,6 +211,25 @@ impl CurveModel {
             None => Default::default(),
         };
         Code { name: self.name.to_string(), wgsl, table, rust, many }
+    }
+
+    /// Returns whether the model is a user's, and quicker for many curves at once.
+    pub(crate) fn takes_many(&self) -> bool {
+        self.is_users_rust() && self.rust.as_ref().is_some_and(|model| model.takes_many())
+    }
+
+    /// Returns the function that evaluates many curves at once, with differences on so many sides; `None` unless the
+    /// model is a user's that is quicker so. Its failures are added to `failures`.
+    pub(crate) fn many(&self, derivatives: bool, sides: Sides, failures: Arc<Failures>) -> Option<ManyFunction> {
+        let (model, differences) = (self.rust.clone().filter(|_| self.takes_many())?, self.differences);
+        let caller = model.clone();
+        Some(ManyFunction {
+            fill: Arc::new(move |inputs, output| {
+                let (model, is_formula, failures) = (&*model, false, &*failures);
+                Evaluation { model, differences, is_formula, derivatives, failures }.fill_many(sides, inputs, output);
+            }),
+            during: Arc::new(move |work| caller.during_calls(work)),
+        })
     }
 
     /// Returns whether the model's single value is itself minimised, instead of a sum of squared residuals.

@@ -68,14 +68,21 @@ pub trait Model: Send + Sync {
         false
     }
 
+    /// Does `work`, in which a thread calls [`values_many`](Self::values_many) many times, as often as its fits need. A
+    /// model that prepares something for each call can keep it meanwhile. By default there is nothing to keep.
+    fn during_calls(&self, work: &mut (dyn FnMut() + Send)) {
+        work();
+    }
+
     /// Computes the values of m curves at the same n points: `contexts` (m), `x` (predictors, n), `parameters` (m, P),
     /// `values` (m, n). By default a loop over [`try_values`](Self::try_values).
     ///
     /// On the CPU, fits of a model that [`takes_many`](Self::takes_many) call this function with the curves of a common
-    /// grid that a thread evaluates together, up to 1,024 where their values have room. If derivatives are differences,
-    /// the points beside the parameters come in the same call, so that a curve has up to 2 P + 1 rows in it. A row must
-    /// not depend on the others. Where the call fails or panics, its curves are evaluated again, one by one, so that
-    /// only those that fail by themselves end.
+    /// grid that a thread evaluates together: 64 in small fits of
+    /// [`fit_columns`](crate::CurveFitter::fit_columns), else up to 1,024, and fewer where their values take more than
+    /// half a MiB. If derivatives are differences, the points beside the parameters come in the same call, so that a
+    /// curve has up to 2 P + 1 rows in it. A row must not depend on the others. Where the call fails or panics, its
+    /// curves are evaluated again, one by one, so that only those that fail by themselves end.
     ///
     /// # Errors
     /// Returns the model's own error if it cannot be evaluated for one of the curves.

@@ -68,6 +68,10 @@ impl Model for Transformed {
         self.model.takes_many()
     }
 
+    fn during_calls(&self, work: &mut (dyn FnMut() + Send)) {
+        self.model.during_calls(work);
+    }
+
     fn values_many(
         &self,
         contexts: &[Context],

@@ -354,7 +354,7 @@ fn declare_access(constants: &mut Constants, problem: &SmallProblem, packing: Pa
 
 /// Adds what is known of the rounding of the model's values by the sums of a fit.
 fn declare_rounding(constants: &mut Constants, problem: &SmallProblem) {
-    let sums = problem.rounding.sums;
+    let sums = problem.rounding.as_ref().and_then(|rounding| rounding.sums);
     constants.line(&format!("const SUMS_TELL: bool = {};", sums.is_some()));
     let [of_exponent, others] = sums.map_or([0.0; 2], |sums| [sums.of_exponent, sums.others]);
     constants.float("ROUNDINGS_OF_EXPONENT", (ROUNDINGS * of_exponent).into());

@@ -95,7 +95,24 @@ impl<'a> Limits<'a> {
 pub type CustomFunction = Arc<dyn Fn(&CustomInput, &mut [f64]) + Send + Sync>;
 
 /// A custom model's Rust twin for many members: fills (members, rows, pixels).
-pub type ManyFunction = Arc<dyn Fn(&[CustomInput<'_>], &mut [f64]) + Send + Sync>;
+pub type FillMany = Arc<dyn Fn(&[CustomInput<'_>], &mut [f64]) + Send + Sync>;
+
+/// Function that does some work of a thread, and perhaps something before and after it.
+pub type During = Arc<dyn Fn(&mut (dyn FnMut() + Send)) + Send + Sync>;
+
+/// A custom model's Rust twin for many members, and what is done around its calls.
+#[derive(Clone)]
+pub struct ManyFunction {
+    pub fill: FillMany,
+    /// Does work in which a thread calls `fill` many times.
+    pub during: During,
+}
+
+impl fmt::Debug for ManyFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ManyFunction").finish_non_exhaustive()
+    }
+}
 
 /// Turns a function that fills the rows of one pixel, given x and the parameters, into a custom model's Rust function.
 pub fn pointwise(model: impl Fn(f64, &[f64], &mut [f64]) + Send + Sync + 'static) -> CustomFunction {

@@ -15,6 +15,7 @@ use super::settings::LevenbergMarquardt;
 use super::{Estimator, Tolerances};
 use crate::error::Result;
 use crate::math::lanes::Lanes;
+use crate::recording::{ManyFunction, Member};
 pub use crate::values::Numbers;
 pub(crate) use point_lanes::{PointLanes, SeatedFits};
 
@@ -75,6 +76,12 @@ pub type AddUp<R> = Arc<dyn Fn(LaneSum<'_, R>) + Send + Sync>;
 pub enum SmallModel {
     Single(LaneModel<f32>, Option<AddUp<f32>>),
     Double(LaneModel<f64>, Option<AddUp<f64>>),
+    /// A user's function, in f64, for many fits in a call. Those of one whose derivatives are rough do not end by them:
+    /// another one, `is_precise`, continues them.
+    Function {
+        rows: ManyFunction,
+        is_precise: bool,
+    },
 }
 
 /// Bound on the error of a model's value by rounding in f32, in units of 2⁻²⁴.
@@ -133,7 +140,8 @@ pub struct SmallProblem {
     /// True if variances are those of the sandwich formula: with the scatter of the residuals, and NaN beside priors.
     pub is_sandwich: bool,
     pub priors: Vec<GaussianPrior>,
-    pub rounding: Rounding,
+    /// `None` of a function, which is fitted in f64 alone.
+    pub rounding: Option<Rounding>,
     /// True if fits also have [`SmallColumns::correlations`].
     pub correlations: bool,
 }
@@ -156,6 +164,10 @@ pub struct SmallBatch<'a> {
     pub units: Option<&'a [f64]>,
     /// Lower and upper bounds, (P) or (fits, P); without, there are none. Equal ones hold a parameter.
     pub bounds: Option<(&'a [f64], &'a [f64])>,
+    /// Place of the first fit among those of a run.
+    pub first: usize,
+    /// (fits): numbers of their data in the user's input; without, their places.
+    pub numbers: Option<&'a [usize]>,
 }
 
 /// What the fits of a batch have beside data on a grid that all share.
@@ -206,6 +218,11 @@ pub trait SmallParts: Sync {
         self.fits().div_ceil(PART)
     }
 
+    /// Returns whether the run is to end as soon as it can.
+    fn is_stopped(&self) -> bool {
+        false
+    }
+
     /// Gathers the data of a part, unless that has been done; returns what its fits have, or `None` if they are not to
     /// be made.
     fn begin(&self, part: usize) -> Option<Shape>;
@@ -230,6 +247,12 @@ impl SmallBatch<'_> {
     /// Returns whether the points have errors or a mask, so that they do not all count alike.
     pub fn is_weighted(&self) -> bool {
         self.sigma.is_some() || self.mask.is_some()
+    }
+
+    /// Returns what a user's function is told of fit `k`.
+    pub fn member(&self, k: usize) -> Member {
+        let index = self.first + k;
+        Member { index, number: self.numbers.map_or(index, |numbers| numbers[k]) }
     }
 
     /// Returns the scale of parameter number `index`, counted through all fits: as given, or near its start.

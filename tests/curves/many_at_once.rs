@@ -1,8 +1,12 @@
 //! Models that take many curves in a call: the bits of one call for each, and few calls.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use popfit::{Closure, Context, CurveFit, CurveFitter, CurveModel, Curves, Device, Failure, Model, Status};
+use popfit::{
+    Closure, Context, Control, CurveColumns, CurveFit, CurveFitter, CurveModel, Curves, Device, Estimator, Failure,
+    Formula, Model, Status,
+};
 
 /// a exp(−k x) + c, which counts the rows of each call.
 #[derive(Clone, Default)]
@@ -11,6 +15,8 @@ struct Counting {
     /// Index of the curve for which it fails, or panics, and how often it was asked for another one alone.
     fails: Option<usize>,
     panics: Option<usize>,
+    /// Cancels a run at the call of this number.
+    cancels: Option<(usize, Control)>,
 }
 
 fn decay(x: &[f64], p: &[f64], values: &mut [f64]) {
@@ -36,7 +42,12 @@ impl Model for Counting {
 
     fn values_many(&self, contexts: &[Context], x: &[f64], p: &[f64], values: &mut [f64]) -> Result<(), Failure> {
         assert!(p.len() == 3 * contexts.len() && values.len() == x.len() * contexts.len());
-        self.rows.lock().unwrap().push(contexts.len());
+        let mut calls = self.rows.lock().unwrap();
+        calls.push(contexts.len());
+        if let Some((_, control)) = self.cancels.as_ref().filter(|(number, _)| *number == calls.len()) {
+            control.cancel.store(true, Ordering::Relaxed);
+        }
+        drop(calls);
         for ((context, p), values) in contexts.iter().zip(p.chunks_exact(3)).zip(values.chunks_exact_mut(x.len())) {
             if self.fails == Some(context.index) {
                 return Err(format!("no curve {}", context.index).into());
@@ -83,7 +94,7 @@ fn many_curves_in_a_call_have_the_bits_of_one() {
         |fitter| fitter,
         |fitter| fitter.bounds("c", 0.05, 9.0).bounds("a", 0.0, 8.0).fix("k"),
         |fitter| fitter.solver(CurveFitter::NELDER_MEAD).polish(false),
-        |fitter| fitter.estimator(popfit::Estimator::Cauchy(0.1)),
+        |fitter| fitter.estimator(Estimator::Cauchy(0.1)),
     ];
     for (case, set) in set.into_iter().enumerate() {
         for own_grid in [false, true] {
@@ -113,6 +124,107 @@ fn who_fails_in_a_call_ends_alone() {
                 _ => assert_eq!(bits(fit), bits(expected), "{k}"),
             }
         }
+    }
+}
+
+/// Columns of the function are those of the formula: both end within 0.001 of their errors from the minimum.
+#[test]
+fn columns_are_those_of_a_formula() {
+    let formula = || Formula::parse_exactly("a * exp(-k * x) + c", &["x"], &["a", "k", "c"]).unwrap();
+    let set: [fn(CurveFitter) -> CurveFitter; 6] = [
+        |fitter| fitter,
+        |fitter| fitter.bounds("c", 0.05, 0.29).bounds("a", 0.0, 8.0),
+        |fitter| fitter.prior("k", 0.7, 0.05).absolute_sigma(true),
+        |fitter| fitter.estimator(Estimator::Cauchy(0.1)),
+        |fitter| fitter.fix("k"),
+        |fitter| fitter.starts(3),
+    ];
+    let sigma: Vec<f64> = (0..CURVES * POINTS).map(|i| 0.03 + 0.01 * (i % 5) as f64).collect();
+    let mask: Vec<bool> = (0..CURVES * POINTS).map(|i| i % 11 == 3 || i % POINTS > 16).collect();
+    for (case, set) in set.into_iter().enumerate() {
+        for (own_grid, is_weighted) in [(false, false), (true, false), (false, true)] {
+            let curves = match is_weighted {
+                true => curves(own_grid).sigma(&sigma).mask(&mask),
+                false => curves(own_grid),
+            };
+            let fit = |fitter: CurveFitter| set(fitter).covariance(true).fit_columns(&curves).unwrap();
+            let counting = Counting::default();
+            let (found, expected) = (
+                fit(CurveFitter::new(model(&counting), Device::cpu())),
+                fit(CurveFitter::new(formula(), Device::cpu())),
+            );
+            compare(&found, &expected, case);
+            // robust losses take more steps, and three starts are three fits
+            if case == 3 || case == 5 {
+                continue;
+            }
+            let calls = counting.rows.lock().unwrap();
+            let rows = calls.iter().sum::<usize>() as f64 / CURVES as f64;
+            assert!(rows < 45.0, "{case}: {rows} rows per curve");
+            assert!(own_grid || calls.len() < CURVES / 3, "{case}: {} calls", calls.len());
+        }
+    }
+}
+
+/// Compares statuses, results in units of the errors, errors and covariances.
+fn compare(found: &CurveColumns, expected: &CurveColumns, case: usize) {
+    let (covariance, wanted) = (found.covariance.as_ref().unwrap(), expected.covariance.as_ref().unwrap());
+    for k in 0..CURVES {
+        assert!(found.status[k].is_success() && expected.status[k].is_success(), "{case} {k}: {:?}", found.message(k));
+        assert_eq!(found.flags[k], expected.flags[k], "{case} {k}");
+        for p in 3 * k..3 * k + 3 {
+            let (error, wanted_error) = (found.errors[p], expected.errors[p]);
+            assert_eq!(error.is_nan(), wanted_error.is_nan(), "{case} {k}: {error} {wanted_error}");
+            // at a bound there is none
+            if wanted_error.is_nan() {
+                assert_eq!(found.parameters[p], expected.parameters[p], "{case} {k}");
+                continue;
+            }
+            let distance = (found.parameters[p] - expected.parameters[p]).abs();
+            assert!(distance <= 0.002 * wanted_error, "{case} {k}: {distance} of {wanted_error}");
+            assert!((error - wanted_error).abs() <= 3e-3 * wanted_error, "{case} {k}: {error} {wanted_error}");
+            for q in (3 * k..3 * k + 3).filter(|q| !expected.errors[*q].is_nan()) {
+                let (found, wanted) = (covariance[3 * p + q - 3 * k], wanted[3 * p + q - 3 * k]);
+                let scale = wanted_error * expected.errors[q];
+                assert!((found - wanted).abs() <= 6e-3 * scale, "{case} {k}: {found} {wanted}");
+            }
+        }
+    }
+}
+
+/// A curve whose model fails or panics ends alone in columns, too.
+#[test]
+fn who_fails_in_columns_ends_alone() {
+    let expected = CurveFitter::new(model(&Counting::default()), Device::cpu()).fit_columns(&curves(false)).unwrap();
+    let failing = Counting { fails: Some(70), panics: Some(1500), ..Counting::default() };
+    let found = CurveFitter::new(model(&failing), Device::cpu()).fit_columns(&curves(false)).unwrap();
+    for k in 0..CURVES {
+        match k {
+            70 => assert_eq!(found.message(k), Some("the model failed: no curve 70")),
+            1500 => assert_eq!(found.message(k), Some("the model panicked: curve 1500")),
+            _ => assert_eq!(found.parameters[3 * k..3 * k + 3], expected.parameters[3 * k..3 * k + 3], "{k}"),
+        }
+        assert_eq!(found.status[k] == Status::NotFinite, k == 70 || k == 1500, "{k}");
+    }
+}
+
+/// A cancelled run calls the function no more, however many curves are left in its parts.
+#[test]
+fn a_cancelled_run_ends_between_two_calls() {
+    let control = Control::default();
+    let counting = Counting { cancels: Some((20, control.clone())), ..Counting::default() };
+    let fitter = CurveFitter::new(model(&counting), Device::cpu());
+    let found = fitter.fit_columns_with(&curves(false), &control).unwrap();
+    let interrupted = found.status.iter().filter(|status| **status == Status::Interrupted).count();
+    assert!(
+        interrupted > CURVES / 2
+            && found.status.iter().all(|status| status.is_success() || *status == Status::Interrupted)
+    );
+    // each thread makes the call that it has begun
+    assert!(counting.rows.lock().unwrap().len() < 20 + 64);
+    let ends = found.status.iter().zip(&found.chi2).zip(found.errors.chunks_exact(3));
+    for ((status, chi2), errors) in ends.filter(|((status, _), _)| **status == Status::Interrupted) {
+        assert!(chi2.is_nan() && errors.iter().all(|error| error.is_nan()), "{status:?} {chi2}");
     }
 }
 

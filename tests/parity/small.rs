@@ -125,7 +125,7 @@ fn fit_parts(
         tolerances: Tolerances::with_reduction(&LevenbergMarquardt::default(), 1e-9, f64::INFINITY, 1e-6),
         estimator: Estimator::LeastSquares,
         priors: Vec::new(),
-        rounding: Rounding { points: boundless(), times: 1.0, sums },
+        rounding: Some(Rounding { points: boundless(), times: 1.0, sums }),
         correlations: true,
     };
     let parts = Parts::new(parts);
@@ -194,6 +194,8 @@ impl Data {
             starts: &self.starts,
             units: own_units.then_some(&self.units),
             bounds: is_bounded.then_some((&LOWER, &UPPER)),
+            first: 0,
+            numbers: None,
         }
     }
 }

@@ -107,7 +107,7 @@ fn small_fits(recording: &Recording) -> Result<Option<KernelSource>, Failure> {
         tolerances: Tolerances::with_reduction(&LevenbergMarquardt::default(), 1e-6, f64::INFINITY, 1e-6),
         estimator: Estimator::LeastSquares,
         priors: Vec::new(),
-        rounding: Rounding { points: no_rows, times: 0.0, sums: Some(ROUNDING) },
+        rounding: Some(Rounding { points: no_rows, times: 0.0, sums: Some(ROUNDING) }),
         correlations: false,
     };
     Ok(Some(small_fit_source(&problem)?))

@@ -11,6 +11,7 @@ use rayon::prelude::*;
 
 use crate::arrays::{give, give_shaped};
 use crate::errors::{exception, input_error};
+use crate::turns::Turns;
 use crate::wait::{Watch, call_user, run_or_raise};
 
 /// Points of all curves of a run up to which it stays on the caller's thread. The slowest fits of so many take a tenth
@@ -24,7 +25,6 @@ pub const STOPPED: &str = "the run was stopped";
 pub struct SharedCurveModel {
     pub model: CurveModel,
     formula: Option<Formula>,
-    takes_many: bool,
     /// Calls of the function of Python, if the model is one.
     pub calls: Option<Calls>,
 }
@@ -100,7 +100,7 @@ impl SharedCurveModel {
         let axes: Vec<SplineAxis> =
             axes.into_iter().map(|(first, step, count)| SplineAxis { first, step, count }).collect();
         let model = CurveModel::spline(&axes, values.as_slice()?).map_err(|error| exception(py, &error))?;
-        Ok(SharedCurveModel { model, formula: None, takes_many: false, calls: None })
+        Ok(SharedCurveModel { model, formula: None, calls: None })
     }
 
     /// Returns the formula with a prefix in front of its parameters' names.
@@ -159,10 +159,12 @@ impl SharedCurveModel {
         derivatives: Option<Py<PyAny>>,
         many: Option<Py<PyAny>>,
     ) -> PyResult<SharedCurveModel> {
-        let (calls, takes_many) = (Calls::default(), many.is_some());
-        let function = PythonFunction { predictors, parameters, values, derivatives, many, calls: calls.clone() };
+        let calls = Calls::default();
+        let turns = Turns::new();
+        let function =
+            PythonFunction { predictors, parameters, values, derivatives, many, calls: calls.clone(), turns };
         let model = CurveModel::new(function).map_err(|error| exception(py, &error))?;
-        Ok(SharedCurveModel { model, formula: None, takes_many, calls: Some(calls) })
+        Ok(SharedCurveModel { model, formula: None, calls: Some(calls) })
     }
 
     /// Returns the formula's text, or None for a function.
@@ -222,11 +224,6 @@ impl SharedCurveModel {
 }
 
 impl SharedCurveModel {
-    /// Returns whether the model is a function of Python that is called once for many curves.
-    pub fn takes_many(&self) -> bool {
-        self.takes_many
-    }
-
     /// Returns whether fits of the model at so many points take milliseconds: no function of Python is called.
     pub fn is_quick(&self, points: usize) -> bool {
         self.formula.is_some() && points <= SHORT_POINTS
@@ -238,7 +235,7 @@ impl SharedCurveModel {
     }
 
     fn of_formula(formula: Formula) -> SharedCurveModel {
-        SharedCurveModel { model: formula.clone().into(), formula: Some(formula), takes_many: false, calls: None }
+        SharedCurveModel { model: formula.clone().into(), formula: Some(formula), calls: None }
     }
 }
 
@@ -250,6 +247,7 @@ struct PythonFunction {
     derivatives: Option<Py<PyAny>>,
     many: Option<Py<PyAny>>,
     calls: Calls,
+    turns: Turns,
 }
 
 impl PythonFunction {
@@ -272,14 +270,11 @@ impl PythonFunction {
         parameters: &[f64],
         into: &mut [f64],
     ) -> Result<(), Failure> {
-        self.attached(|py| {
-            let rows = PyArray1::from_slice(py, parameters).reshape([curves, parameters.len() / curves.max(1)]);
-            rows.and_then(|rows| {
-                let arguments = (PyArray1::from_slice(py, x).into_any(), rows.into_any());
-                call_with(py, function, arguments, into)
-            })
-            .map_err(|error| error.to_string().into())
-        })
+        let call = |py: Python<'_>, into: &mut [f64]| {
+            let rows = PyArray1::from_slice(py, parameters).reshape([curves, parameters.len() / curves.max(1)])?;
+            call_with(py, function, (PyArray1::from_slice(py, x).into_any(), rows.into_any()), into)
+        };
+        self.turns.take(into.len(), || self.attached(|py| call(py, into).map_err(|error| error.to_string().into())))
     }
 
     /// Does `work` with Python's lock, unless the run is to end: it does not wait for the lock then.
@@ -332,6 +327,11 @@ impl Model for PythonFunction {
 
     fn takes_many(&self) -> bool {
         self.many.is_some()
+    }
+
+    /// Keeps what Python knows of a thread: it would be made anew for each call.
+    fn during_calls(&self, work: &mut (dyn FnMut() + Send)) {
+        Python::attach(|py| py.detach(work));
     }
 
     fn values_many(

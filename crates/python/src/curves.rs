@@ -280,11 +280,8 @@ pub fn fit_curves<'py>(
     let held = HeldCurves::hold(&curves)?;
     let lent = held.lend(py)?;
     watch.is_short = settings.device == "cpu" && model.is_quick(held.numbers(py, "y")?.map_or(0, |y| y.len()));
-    // the steps of the end call a function curve by curve, and add digits that were not asked for
-    let polish = exact || !model.takes_many();
-    let Outcome { result, stopped } = run(py, watch, |control| {
-        Results::fit(&settings.fitter(&model.model)?.polish(polish).exact(exact), &lent, control)
-    })?;
+    let Outcome { result, stopped } =
+        run(py, watch, |control| Results::fit(&settings.fitter(&model.model)?.exact(exact), &lent, control))?;
     let answer = result.mark_stopped().give(py, model.model.parameters().len())?;
     answer.set_item("stopped", stopped)?;
     Ok(answer)

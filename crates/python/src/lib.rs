@@ -16,6 +16,7 @@ mod model;
 mod report;
 mod spectra;
 mod table;
+mod turns;
 mod wait;
 
 use pyo3::prelude::*;

@@ -36,7 +36,7 @@ pub fn run<R: Real>(
     let all: Vec<CustomInput> = read.iter().map(|own| own.input((!own_grid).then_some(&shared_x))).collect();
     let size = custom.rows * custom.pixels;
     let mut rows = vec![f64::NAN; all.len() * size];
-    many(&all, &mut rows);
+    (many.fill)(&all, &mut rows);
     let mut output = tile.take(custom.output);
     for (place, (input, rows)) in all.iter().zip(rows.chunks_exact(size)).enumerate() {
         let block = tile.block(&inputs.recording, custom.output, place);

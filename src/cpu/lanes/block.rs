@@ -2,13 +2,16 @@
 
 use pulp::{Simd, WithSimd};
 
+use super::function::{CalledFits, FunctionRows};
 use super::gram::Gram;
+use super::load::{Seated, Source};
 use super::share::Shares;
 use super::solve::Factors;
 use crate::buffers::ResidualScatter;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes};
 use crate::math::triangle::{packed_index, packed_length, pair_index};
+use crate::recording::ManyFunction;
 use crate::solver::small::{
     AddUp, GaussianPrior, LaneBlock, LaneGrid, LaneModel, LaneSum, PointLanes, SeatedFits, SmallBatch, SmallProblem,
 };
@@ -35,9 +38,17 @@ const ROUNDING: [Rounding; 2] = [
     Rounding { cost: f64::COST_NOISE, reduction: 1e-14, step: 1e-14, undamped: 1e-5 },
 ];
 
+/// Where the rows of values and derivatives come from.
+#[derive(Clone, Copy)]
+pub enum ModelRows<'a, R> {
+    Lanes(&'a LaneModel<R>),
+    /// A user's function.
+    Function(&'a ManyFunction),
+}
+
 /// The functions of the model that is fitted.
 pub struct Model<'a, R> {
-    pub rows: &'a LaneModel<R>,
+    pub rows: ModelRows<'a, R>,
     /// Makes sums without rows, where it can.
     pub sums: Option<&'a AddUp<R>>,
     /// (predictors, points), where fits have none of their own.
@@ -60,7 +71,7 @@ pub const fn normal(p: usize, q: usize) -> usize {
 pub struct Block<R> {
     pub parameters: usize,
     pub points: usize,
-    /// True if fits may end here; otherwise they are continued in f64.
+    /// True if fits may end here; otherwise they are continued in f64, or with better derivatives.
     pub ends: bool,
     /// (points)
     pub y: Vec<Lanes<R>>,
@@ -116,11 +127,12 @@ pub struct Block<R> {
     registers: Vec<Lanes<R>>,
     rows: Vec<Lanes<R>>,
     point_lanes: PointLanes<R>,
+    function_rows: FunctionRows,
 }
 
 impl<R: Real> Block<R> {
     /// Makes a block, one fit a vector lane, for a batch's shape of data. Fits may end here if `ends`, and are not
-    /// continued in f64.
+    /// continued.
     pub fn new(problem: &SmallProblem, batch: &SmallBatch<'_>, ends: bool) -> Block<R> {
         let (parameters, points) = (problem.parameters, problem.points);
         let zero = Lanes::splat(R::ZERO);
@@ -167,6 +179,7 @@ impl<R: Real> Block<R> {
             registers: Vec::new(),
             rows: lanes(POINTS * (1 + parameters)),
             point_lanes: PointLanes::new(),
+            function_rows: FunctionRows::default(),
         }
     }
 
@@ -191,58 +204,66 @@ impl<R: Real> Block<R> {
         self.status.0.iter().enumerate().map(bit).fold(0, |all, bit| all | bit)
     }
 
-    /// Returns those thresholds of the solver that follow from the rounding of numbers of precision R.
-    pub fn rounding() -> &'static Rounding {
-        &ROUNDING[usize::from(size_of::<R>() == 8)]
+    /// Returns those thresholds of the solver that follow from the rounding of numbers of precision R. Fits by rough
+    /// derivatives, which do not end here, have those of f32.
+    pub fn rounding(&self) -> &'static Rounding {
+        &ROUNDING[usize::from(size_of::<R>() == 8 && self.ends)]
     }
 
-    /// Computes cost, gradient and normal matrix at their trial points of the fits in the lanes of which `seats` has
-    /// the bits; what is computed for others means nothing.
-    pub fn linearise(&mut self, problem: &SmallProblem, model: &Model<'_, R>, seats: u64) {
+    /// Computes cost, gradient and normal matrix of the seated fits at their trial points; what is computed for other
+    /// lanes means nothing.
+    pub fn linearise(&mut self, model: &Model<'_, R>, seated: Seated<'_>, source: &Source<'_>) {
         match model.sums {
             Some(add_up) => {
                 let Block { trial: parameters, registers, y, trial_sums: sums, .. } = self;
                 add_up(LaneSum { parameters, registers, y, sums });
-                self.add_priors(&problem.priors, false);
+                self.add_priors(&source.problem.priors, false);
             }
-            None => self.sum(problem, model, seats, Place::Trial),
+            None => self.sum(model, seated, source, Place::Trial),
         }
     }
 
     /// Computes the sums (cost, gradient, normal matrix) at trial points or, for the covariance, at accepted ones.
-    fn sum(&mut self, problem: &SmallProblem, model: &Model<'_, R>, seats: u64, mut place: Place<'_>) {
+    fn sum(&mut self, model: &Model<'_, R>, seated: Seated<'_>, source: &Source<'_>, mut place: Place<'_>) {
+        let problem = source.problem;
         let expected = matches!(place, Place::Accepted(_));
         let mut cost = Lanes::splat(R::ZERO);
         let stride = 1 + self.parameters;
         let grid = if self.x.is_empty() { LaneGrid::Shared(model.shared_x) } else { LaneGrid::Own(&self.x) };
         let parameters = if expected { &self.accepted[..] } else { &self.trial };
         let all_y = if problem.estimator.is_least_squares() { &self.y[..] } else { &[] };
-        let by_points = problem.is_pointwise && PointLanes::<R>::suit(seats.count_ones() as usize, self.points);
-        if by_points {
-            let (points, predictors) = (self.points, problem.predictors);
-            self.point_lanes.evaluate(
-                model.rows,
-                seats,
-                &SeatedFits { points, predictors, grid, parameters, y: all_y, stride },
-            );
+        let few = PointLanes::<R>::suit(seated.lanes.count_ones() as usize, self.points);
+        let by_points = problem.is_pointwise && few;
+        let (of_points, predictors) = (self.points, problem.predictors);
+        match model.rows {
+            ModelRows::Lanes(rows) if by_points => {
+                let fits = SeatedFits { points: of_points, predictors, grid, parameters, y: all_y, stride };
+                self.point_lanes.evaluate(rows, seated.lanes, &fits);
+            }
+            ModelRows::Lanes(_) => {}
+            ModelRows::Function(function) => {
+                let (unit, lower, upper) = (&self.unit[..], &self.lower[..], &self.upper[..]);
+                let fits = CalledFits { points: of_points, predictors, grid, parameters, unit, lower, upper };
+                self.function_rows.evaluate(function, seated, &source.batch, &fits);
+            }
         }
         let some = self.points.div_ceil(self.points.div_ceil(POINTS));
         for first in (0..self.points).step_by(some) {
             let points = first..self.points.min(first + some);
             let rows = &mut self.rows[..points.len() * stride];
-            if by_points {
-                self.point_lanes.put(points.clone(), rows);
-            } else {
-                (model.rows)(LaneBlock {
+            match model.rows {
+                ModelRows::Lanes(_) if by_points => self.point_lanes.put(points.clone(), rows),
+                ModelRows::Lanes(model) => model(LaneBlock {
                     points: points.clone(),
-                    of_points: self.points,
+                    of_points,
                     grid,
                     parameters,
                     registers: &mut self.registers,
                     y: all_y,
                     rows,
                     stride,
-                });
+                }),
+                ModelRows::Function(_) => self.function_rows.put(points.clone(), all_y, rows),
             }
             let (y, weight) = (&self.y[points.clone()], self.weight.get(points.clone()).unwrap_or(&[]));
             let scatter = if let Place::Accepted(Some(scatter)) = &mut place { Some(&mut **scatter) } else { None };
@@ -271,13 +292,14 @@ impl<R: Real> Block<R> {
     }
 
     /// Writes the variances of parameters inside their bounds, the diagonal of the inverse normal matrix, into `delta`,
-    /// and their correlations where they are asked for, for the fits in the lanes of which `seats` has the bits.
-    pub fn variances(&mut self, problem: &SmallProblem, model: &Model<'_, R>, seats: u64) {
+    /// and their correlations where they are asked for, for the seated fits.
+    pub fn variances(&mut self, model: &Model<'_, R>, seated: Seated<'_>, source: &Source<'_>) {
+        let problem = source.problem;
         let expected = !problem.estimator.is_least_squares();
         let mut scatter = problem.is_sandwich.then(|| [ResidualScatter::default(); LANES]);
         if expected {
             // nobody reads a trial's sums any more
-            self.sum(problem, model, seats, Place::Accepted(scatter.as_mut()));
+            self.sum(model, seated, source, Place::Accepted(scatter.as_mut()));
             std::mem::swap(&mut self.sums, &mut self.trial_sums);
         }
         pulp::Arch::new().dispatch(Part { block: self, action: Action::Invert });

@@ -76,7 +76,7 @@ impl<R: Real> Block<R> {
     #[inline(always)]
     fn factorise<S: Simd>(&mut self, simd: S) {
         self.settled = Lanes::splat(R::ONE);
-        let undamped = R::of(Self::rounding().undamped);
+        let undamped = R::of(self.rounding().undamped);
         for i in 0..self.parameters {
             self.set_row(i);
             let (a, per_unit, free) = (&self.sums[normal(i, i)].0, &self.per_unit[i].0, &self.free[i].0);

@@ -113,7 +113,7 @@ impl Doubts {
         }
         let (count, problem) = (self.parameters.len(), source.problem);
         let mut by_sums = Lanes::splat(0.0f32);
-        if let Rounding { sums: Some(sums), .. } = &problem.rounding {
+        if let Some(Rounding { sums: Some(sums), .. }) = &problem.rounding {
             self.act(Action::Sums(sums));
             self.act(Action::Judge(problem));
             by_sums = self.sure;
@@ -145,6 +145,8 @@ impl Doubts {
     /// Sums the squares of the weighted model values, and of the bounds on their rounding errors, over all points.
     fn look(&mut self, source: &Source<'_>) {
         let problem = source.problem;
+        // fits in f32 have it
+        let Some(rounding) = &problem.rounding else { return };
         fill(&mut self.x, &self.seats, source.batch.x);
         fill_weights(&mut self.weight, &self.seats, source);
         self.sums = [Lanes::splat(0.0); 2];
@@ -155,7 +157,7 @@ impl Doubts {
         for first in (0..problem.points).step_by(POINTS) {
             let points = first..problem.points.min(first + POINTS);
             let grid = if self.x.is_empty() { LaneGrid::Shared(&self.shared_x) } else { LaneGrid::Own(&self.x) };
-            (problem.rounding.points)(LaneBlock {
+            (rounding.points)(LaneBlock {
                 points: points.clone(),
                 of_points: problem.points,
                 grid,
@@ -167,7 +169,7 @@ impl Doubts {
             });
             self.act(Action::Points(points));
         }
-        let times = problem.rounding.times * problem.rounding.times;
+        let times = rounding.times * rounding.times;
         self.sums[1].0.iter_mut().for_each(|bound| *bound *= times);
     }
 

@@ -49,7 +49,7 @@ impl<R: Real> Block<R> {
     #[inline(always)]
     pub fn solve_few<S: Simd, const N: usize>(&mut self, simd: S) {
         let (zero, one) = (R::splat(simd, R::ZERO), R::splat(simd, R::ONE));
-        let (minus, undamped) = (R::splat(simd, -R::ONE), R::splat(simd, R::of(Self::rounding().undamped)));
+        let (minus, undamped) = (R::splat(simd, -R::ONE), R::splat(simd, R::of(self.rounding().undamped)));
         for v in 0..LANES / R::lanes::<S>() {
             let (mu, floor) = (R::vectors::<S>(&self.mu.0)[v], R::vectors::<S>(&self.floor.0)[v]);
             let mut matrix = packed::<R, S, N>(&self.sums, 1, v);

@@ -22,6 +22,15 @@ pub struct Seat {
     pub fit: usize,
 }
 
+/// Lanes that have fits.
+#[derive(Clone, Copy)]
+pub struct Seated<'a> {
+    /// A bit per lane.
+    pub lanes: u64,
+    /// (lanes): the fit of the columns in each of these.
+    pub fits: &'a [usize; LANES],
+}
+
 /// Returns 1 / x of a power of two without a division, by reflecting its exponent about the bias.
 fn inverse(x: f64) -> f64 {
     f64::from_bits((2046 << 52) - x.to_bits())
@@ -133,11 +142,11 @@ pub fn put_correlations<R: Real>(lanes: &[Lanes<R>], l: usize, variances: &[f64]
     }
 }
 
-/// Writes the results in the seats' lanes to their fits' columns; variances and correlations from
-/// f64 blocks alone.
+/// Writes the results in the seats' lanes to their fits' columns; variances and correlations from f64 blocks in which
+/// fits end.
 pub fn unload<R: Real>(block: &Block<R>, seats: &[Seat], problem: &SmallProblem, columns: &mut SmallColumns<'_>) {
-    // f32 is followed by f64, or by `Doubts`
-    let variances = size_of::<R>() == 8;
+    // f32 is followed by f64, or by `Doubts`, and rough derivatives by others
+    let variances = size_of::<R>() == 8 && block.ends;
     let count = block.parameters;
     for &Seat { lane: l, fit: k } in seats {
         let l = l % LANES;

@@ -5,6 +5,7 @@ mod descent;
 mod doubt;
 mod faces;
 mod few;
+mod function;
 mod gram;
 mod load;
 mod share;
@@ -13,6 +14,6 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-pub use block::{Block, Model};
+pub use block::{Block, Model, ModelRows};
 pub use doubt::Doubts;
-pub use load::{Seat, Source, load, units, unload};
+pub use load::{Seat, Seated, Source, load, units, unload};

@@ -46,7 +46,7 @@ impl<R: Real> Block<R> {
             let diagonal = &self.trial_sums[normal(p, p)].0;
             (0..LANES).for_each(|l| finite.0[l] += diagonal[l]);
         }
-        let rounding = R::of(Self::rounding().cost);
+        let rounding = R::of(self.rounding().cost);
         let running = R::of(RUNNING);
         let (cost, trial) = (&self.sums[0].0, &self.trial_sums[0].0);
         let (mut accept, mut all) = (Lanes::splat(R::ZERO), true);
@@ -97,7 +97,7 @@ impl<R: Real> Block<R> {
         // of the whole step: a shortened one never counts as small
         let Promises { gain, loss, length, size } = self.promises(simd);
         self.shorten(problem.settings.largest_step);
-        let limits = Limits::new(problem, self.ends, Self::rounding());
+        let limits = Limits::new(problem, self.ends, self.rounding());
         let running = R::of(RUNNING);
         let most_rejections = R::of(problem.settings.max_rejections.into());
         let trusts = problem.estimator.trusts_last_step();

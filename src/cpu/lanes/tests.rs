@@ -10,7 +10,7 @@ use crate::math::lanes::{LANES, Lanes};
 use crate::math::triangle::{packed_index, packed_length};
 use crate::solver::member::{Member, Phase};
 use crate::solver::round::step::{Rules, step};
-use crate::solver::small::{Numbers, Rounding, SmallBatch, SmallModel, SmallProblem};
+use crate::solver::small::{Numbers, SmallBatch, SmallModel, SmallProblem};
 use crate::solver::thresholds::CLOSE;
 use crate::solver::{Bounds, Estimator, LevenbergMarquardt, Tolerances};
 
@@ -176,7 +176,7 @@ fn small(parameters: usize) -> SmallProblem {
         tolerances: Tolerances::with_reduction(&SETTINGS, SETTINGS.ftol, f64::INFINITY, 1e-6),
         estimator: Estimator::LeastSquares,
         priors: Vec::new(),
-        rounding: Rounding { points: Arc::new(|_| {}), times: 0.0, sums: None },
+        rounding: None,
         correlations: false,
     }
 }
@@ -191,6 +191,8 @@ fn batch<'a>(starts: &'a [f64], bounds: Option<(&'a [f64], &'a [f64])>) -> Small
         starts,
         units: None,
         bounds,
+        first: 0,
+        numbers: None,
     }
 }
 

@@ -34,8 +34,10 @@ impl CurveRun {
         }
         match self.route(points) {
             CurveRoute::Lanes(small) if self.exact => self.fit_in_lanes(curves, (count, points), small, columns, watch),
-            CurveRoute::SmallOnGpu(_) if self.exact => self.fit_columns_singly(curves, columns, watch),
-            CurveRoute::Lanes(small) | CurveRoute::SmallOnGpu(small) => {
+            CurveRoute::SmallOnGpu(_) | CurveRoute::CalledInLanes(_) if self.exact => {
+                self.fit_columns_singly(curves, columns, watch)
+            }
+            CurveRoute::Lanes(small) | CurveRoute::SmallOnGpu(small) | CurveRoute::CalledInLanes(small) => {
                 Passage::new(self, curves, points, small, false).run(columns, watch)?;
                 let unusual = threads::in_pool(|| {
                     let unusual = columns.unusual();
@@ -43,6 +45,10 @@ impl CurveRun {
                     unusual
                 });
                 self.fit_rest(curves, points, columns, unusual, watch)
+            }
+            // polish would call the model for each curve by itself, and add digits that are not asked for
+            CurveRoute::Population if self.model.takes_many() && !self.exact => {
+                CurveRun { polish: false, ..self.clone() }.fit_columns_singly(curves, columns, watch)
             }
             CurveRoute::Population => self.fit_columns_singly(curves, columns, watch),
         }

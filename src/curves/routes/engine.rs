@@ -45,7 +45,7 @@ impl CurveRun {
                 self.fit_in_lanes(curves, (total, points), small, &mut fits, watch)?;
                 Ok(fits)
             }
-            CurveRoute::SmallOnGpu(_) | CurveRoute::Population => self.fit_in_populations(curves, total, points, watch),
+            _ => self.fit_in_populations(curves, total, points, watch),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::curves::input::data::{Curve, Curves, Grid, Prior};
 use crate::curves::input::dominance::is_beyond_floats;
 use crate::curves::input::no_counts::may_all_be_zero;
 use crate::curves::input::sizes::has_squares;
-use crate::curves::routes::route::SmallFits;
+use crate::curves::routes::route::{FittedModel, SmallFits};
 use crate::curves::watch::Watch;
 use crate::curves::{CurveColumns, CurveRun};
 use crate::error::Result;
@@ -33,6 +33,8 @@ use crate::solver::{LevenbergMarquardt, Status, Tolerances};
 const AT_A_TIME: usize = 1 << 15;
 /// Length of the next step, as a share of the errors, at which a fit ends.
 const ACCURACY: f64 = 3e-4;
+/// The same where differences on one side are followed by those on both.
+const ONE_SIDED_ACCURACY: f64 = 0.01;
 /// Share of the solver's `ftol` to which fits are brought that are to be polished. Where f64 does not hold such steps,
 /// rounding ends the fits.
 const FINEST: f64 = 1e-10;
@@ -46,7 +48,7 @@ pub(crate) struct Passage<'a> {
     x: Cow<'a, [f64]>,
     parameters: usize,
     predictors: usize,
-    formula: &'a Formula,
+    model: FittedModel<'a>,
     settings: LevenbergMarquardt,
     /// Maximum number of rounds in one precision.
     max_rounds: u32,
@@ -55,8 +57,8 @@ pub(crate) struct Passage<'a> {
 }
 
 impl<'a> Passage<'a> {
-    /// Makes the fitter of small curves of a formula, which fits them many at once, in f32 (unless `exact`) and then in
-    /// f64.
+    /// Makes the fitter of small curves, which fits them many at once: those of a formula in f32 (unless `exact`) and
+    /// then in f64, those of a function in f64.
     pub fn new(
         fitter: &'a CurveRun,
         curves: &'a Curves<'a>,
@@ -64,69 +66,74 @@ impl<'a> Passage<'a> {
         small: SmallFits<'a>,
         exact: bool,
     ) -> Passage<'a> {
-        let SmallFits { formula, settings, max_rounds } = small;
-        let (parameters, predictors) = (formula.parameters().len(), formula.predictors().len());
+        let SmallFits { model, settings, max_rounds } = small;
+        let (parameters, predictors) = (fitter.model.parameters().len(), fitter.model.predictors().len());
         let x = if curves.grid == Grid::Shared { curves.x.to_double() } else { Cow::default() };
-        Passage { fitter, curves, points, x, parameters, predictors, formula, settings, max_rounds, exact }
+        Passage { fitter, curves, points, x, parameters, predictors, model, settings, max_rounds, exact }
     }
 
     /// Describes fits of a model to the device that makes them: sizes, settings, tolerances and priors.
     fn problem(&self, model: SmallModel, correlations: bool) -> SmallProblem {
+        let is_precise = !matches!(model, SmallModel::Function { is_precise: false, .. });
         let gaussian = |(parameter, prior): (usize, &Option<Prior>)| {
             prior.map(|prior| GaussianPrior { parameter, mean: prior.mean, weight: 1.0 / prior.sigma })
         };
         let is_shared = self.curves.grid == Grid::Shared;
         let is_held_by_f32 = is_shared && self.x.iter().all(|x| f64::from(*x as f32) == *x);
+        let formula = self.model.formula();
         SmallProblem {
             capacity: AT_A_TIME,
             parameters: self.parameters,
             predictors: self.predictors,
             points: self.points,
             model,
-            is_pointwise: self.formula.is_pointwise(),
-            wgsl: self.formula.wgsl(true).to_owned(),
-            ends_in_ones: self.formula.ends_in_ones(),
+            is_pointwise: formula.is_some_and(Formula::is_pointwise),
+            wgsl: formula.map_or_else(String::new, |formula| formula.wgsl(true).to_owned()),
+            ends_in_ones: formula.is_some_and(Formula::ends_in_ones),
             settings: LevenbergMarquardt { max_rounds: self.max_rounds, ..self.settings },
             budget: self.settings.max_rounds,
-            tolerances: self.tolerances(),
+            tolerances: self.tolerances(if is_precise { ACCURACY } else { ONE_SIDED_ACCURACY }),
             estimator: self.fitter.estimator,
             is_sandwich: self.fitter.is_sandwich(),
             priors: self.fitter.priors.iter().enumerate().filter_map(gaussian).collect(),
-            rounding: self.formula.rounding(is_held_by_f32),
+            rounding: formula.map(|formula| formula.rounding(is_held_by_f32)),
             correlations,
         }
     }
 
-    /// Returns the tolerances at which fits end: by the user's `ftol`, by the default one, or by the errors.
-    fn tolerances(&self) -> Tolerances {
+    /// Returns the tolerances at which fits end: by the user's `ftol`, by the default one, or by the errors, of which
+    /// the next step is no more than the share `accuracy`.
+    fn tolerances(&self, accuracy: f64) -> Tolerances {
+        let share_of_errors = self.share_of_errors(accuracy);
         let (reduction, largest_cost) = match self.settings.given_ftol() {
+            Some(ftol) if accuracy > ACCURACY => (ftol.max(share_of_errors), f64::INFINITY),
             Some(ftol) => (ftol, f64::INFINITY),
             None if self.exact => (self.settings.ftol * self.finest(), f64::INFINITY),
-            None if self.fitter.is_scaled() => (self.share_of_errors(), f64::INFINITY),
-            None => (self.share_of_errors(), self.points as f64),
+            None if self.fitter.is_scaled() => (share_of_errors, f64::INFINITY),
+            None => (share_of_errors, self.points as f64),
         };
         Tolerances::with_reduction(&self.settings, reduction, largest_cost, f32::COST_NOISE)
     }
 
-    /// Returns the predicted reduction of a step of [`ACCURACY`] errors: a squared step in units of the errors is its
+    /// Returns the predicted reduction of a step of `accuracy` errors: a squared step in units of the errors is its
     /// predicted reduction over χ² / dof, or over 1.
-    fn share_of_errors(&self) -> f64 {
-        ACCURACY * ACCURACY / self.points as f64
+    fn share_of_errors(&self, accuracy: f64) -> f64 {
+        accuracy * accuracy / self.points as f64
     }
 
     /// Returns whether fits run in f64 alone: those that are to be polished, and those for which the user's `ftol` asks
     /// more than f32 is known to hold.
     fn is_double(&self) -> bool {
-        self.exact || self.settings.given_ftol().is_some_and(|ftol| ftol < self.share_of_errors())
+        self.exact || self.settings.given_ftol().is_some_and(|ftol| ftol < self.share_of_errors(ACCURACY))
     }
 
     /// Returns the function that adds up the normal equations without storing residuals and derivatives; `None` where
     /// the formula has none for a shared grid.
-    fn lane_sums<R: Elementary>(&self) -> Option<AddUp<R>> {
+    fn lane_sums<R: Elementary>(&self, formula: &Formula) -> Option<AddUp<R>> {
         if self.curves.grid == Grid::Own {
             return None;
         }
-        self.formula.lane_sums(&self.x.iter().map(|x| R::of(*x)).collect::<Vec<R>>())
+        formula.lane_sums(&self.x.iter().map(|x| R::of(*x)).collect::<Vec<R>>())
     }
 
     /// Returns the factor, at most 1, on `ftol` in exact fits: a few rounds more cost less here than in the polish.
@@ -139,16 +146,31 @@ impl<'a> Passage<'a> {
     pub fn run(&self, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
         let device = &*self.fitter.device.inner;
         let correlations = columns.covariance.is_some();
-        let double = SmallModel::Double(self.formula.lanes(), self.lane_sums());
-        let mut double = CpuSmallFitter::new(self.problem(double, correlations));
-        if self.is_double() {
-            return double.fit(&Parts::new(self, columns, None, false, watch));
-        }
-        let single = self.problem(SmallModel::Single(self.formula.lanes(), self.lane_sums()), correlations);
-        let parts = |is_checked| Parts::new(self, columns, Some(double), is_checked, watch);
-        match device.small_fitter(single.clone())? {
+        let (first, second) = self.models();
+        let mut second = CpuSmallFitter::new(self.problem(second, correlations));
+        let Some(first) = first.map(|model| self.problem(model, correlations)) else {
+            return second.fit(&Parts::new(self, columns, None, false, watch));
+        };
+        let parts = |is_checked| Parts::new(self, columns, Some(second), is_checked, watch);
+        match device.small_fitter(first.clone())? {
             Some(mut fitter) => fitter.fit(&parts(device.is_verified())),
-            None => CpuSmallFitter::new(single).fit(&parts(false)),
+            None => CpuSmallFitter::new(first).fit(&parts(false)),
+        }
+    }
+
+    /// Returns the model with which fits begin, if it is another one than that with which they end, and the latter: of
+    /// a formula f32 and f64, of a function differences on one side of each parameter and on both.
+    fn models(&self) -> (Option<SmallModel>, SmallModel) {
+        match &self.model {
+            FittedModel::Formula(formula) => {
+                let single = || SmallModel::Single(formula.lanes(), self.lane_sums(formula));
+                let double = SmallModel::Double(formula.lanes(), self.lane_sums(formula));
+                ((!self.is_double()).then(single), double)
+            }
+            FittedModel::Function { one_sided, two_sided } => {
+                let one_sided = SmallModel::Function { rows: one_sided.clone(), is_precise: false };
+                (Some(one_sided), SmallModel::Function { rows: two_sided.clone(), is_precise: true })
+            }
         }
     }
 

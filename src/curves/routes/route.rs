@@ -4,8 +4,10 @@
 //! of a population have: finishing steps, lengthened steps, the secant term, second starts, and differences where a
 //! derivative overflows (`docs/trials.md` says what fails without the fallback).
 
+use crate::curve_model::Sides;
 use crate::curves::{CurveRun, CurveSolver};
 use crate::formula::Formula;
+use crate::recording::ManyFunction;
 use crate::solver::LevenbergMarquardt;
 use crate::solver::small::{MOST_PARAMETERS, MOST_POINTS};
 
@@ -20,27 +22,61 @@ pub(crate) enum CurveRoute<'a> {
     /// Small fits on a GPU. `fit_columns` lets them run whole in f32, one per invocation, and ends them in lanes; `fit`
     /// takes populations.
     SmallOnGpu(SmallFits<'a>),
+    /// Small fits on the CPU of a function that takes many curves in a call, for `fit_columns`, unless these are to be
+    /// exact; `fit` takes populations.
+    CalledInLanes(SmallFits<'a>),
     /// All other fits: populations on the device.
     Population,
 }
 
-/// Formula and settings of small fits by Levenberg–Marquardt.
-#[derive(Clone, Copy)]
+/// Model and settings of small fits by Levenberg–Marquardt.
+#[derive(Clone)]
 pub(crate) struct SmallFits<'a> {
-    pub formula: &'a Formula,
+    pub model: FittedModel<'a>,
     pub settings: LevenbergMarquardt,
     /// Maximum number of rounds in one precision.
     pub max_rounds: u32,
+}
+
+/// Model of small fits.
+#[derive(Clone)]
+pub(crate) enum FittedModel<'a> {
+    Formula(&'a Formula),
+    /// A user's function that takes many curves in a call, with differences on one side of each parameter, and on both.
+    Function {
+        one_sided: ManyFunction,
+        two_sided: ManyFunction,
+    },
+}
+
+impl FittedModel<'_> {
+    /// Returns the formula, if it is one.
+    pub fn formula(&self) -> Option<&Formula> {
+        match self {
+            FittedModel::Formula(formula) => Some(formula),
+            FittedModel::Function { .. } => None,
+        }
+    }
 }
 
 impl CurveRun {
     /// Returns the route of curves with so many points, where no parameter is tied.
     pub(crate) fn route(&self, points: usize) -> CurveRoute<'_> {
         let is_small = self.held.len() <= MOST_PARAMETERS && (1..=MOST_POINTS).contains(&points);
-        match (self.model.formula(), self.solver) {
-            (Some(formula), CurveSolver::Lm(settings)) if is_small => {
-                let small = SmallFits { formula, settings, max_rounds: settings.max_rounds.min(MOST_ROUNDS) };
-                if self.device.inner.runs_wgsl() { CurveRoute::SmallOnGpu(small) } else { CurveRoute::Lanes(small) }
+        let CurveSolver::Lm(settings) = self.solver else { return CurveRoute::Population };
+        if !is_small {
+            return CurveRoute::Population;
+        }
+        let (max_rounds, runs_wgsl) = (settings.max_rounds.min(MOST_ROUNDS), self.device.inner.runs_wgsl());
+        if let Some(formula) = self.model.formula() {
+            let small = SmallFits { model: FittedModel::Formula(formula), settings, max_rounds };
+            return if runs_wgsl { CurveRoute::SmallOnGpu(small) } else { CurveRoute::Lanes(small) };
+        }
+        let function = |sides| self.model.many(true, sides, self.failures.clone());
+        match (function(Sides::One), function(Sides::Both)) {
+            (Some(one_sided), Some(two_sided)) if !runs_wgsl => {
+                let model = FittedModel::Function { one_sided, two_sided };
+                CurveRoute::CalledInLanes(SmallFits { model, settings, max_rounds })
             }
             _ => CurveRoute::Population,
         }

@@ -25,8 +25,8 @@ use crate::values::Values;
 /// All parts of a passage.
 pub(super) struct Parts<'p, 'a> {
     passage: &'p Passage<'a>,
-    /// Brings fits to their ends in f64 after f32; `None` where the fits are in f64 from the beginning.
-    double: Option<CpuSmallFitter>,
+    /// Brings fits to their ends after f32, or after differences on one side; `None` where they need no other end.
+    second: Option<CpuSmallFitter>,
     /// Number of fits of each part that the host computes again.
     checks_per_part: usize,
     watch: &'p Watch<'p>,
@@ -78,12 +78,12 @@ struct Gathered<'a> {
 }
 
 impl<'p, 'a> Parts<'p, 'a> {
-    /// Divides curves and the columns of their results into parts. `double` ends in f64 what f32 has begun.
+    /// Divides curves and the columns of their results into parts. `second` ends what another fitter has begun.
     /// `is_checked`: the host computes some results again.
     pub fn new(
         passage: &'p Passage<'a>,
         columns: &'p mut CurveColumns,
-        double: Option<CpuSmallFitter>,
+        second: Option<CpuSmallFitter>,
         is_checked: bool,
         watch: &'p Watch<'p>,
     ) -> Parts<'p, 'a> {
@@ -102,7 +102,7 @@ impl<'p, 'a> Parts<'p, 'a> {
         });
         let parts: Vec<_> = parts.collect();
         let checks_per_part = if is_checked { FEW.div_ceil(parts.len().max(1)) } else { 0 };
-        Parts { passage, double, checks_per_part, watch, fits, parts, spare: Mutex::default() }
+        Parts { passage, second, checks_per_part, watch, fits, parts, spare: Mutex::default() }
     }
 
     /// Locks a part.
@@ -119,6 +119,10 @@ impl<'p, 'a> Parts<'p, 'a> {
 impl SmallParts for Parts<'_, '_> {
     fn fits(&self) -> usize {
         self.fits
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.watch.is_stopped()
     }
 
     fn begin(&self, part: usize) -> Option<Shape> {
@@ -154,12 +158,12 @@ impl SmallParts for Parts<'_, '_> {
         let Part { curves, rows, gathered } = &mut *part;
         let (passage, first) = (self.passage, curves.start);
         let Some(mut data) = gathered.take() else { return Ok(()) };
-        // 1. Go on in f64 where f32 has not come to an end.
+        // 1. Go on where the first fitter has not come to an end.
         let (batch, sizes, mut columns) = data.split(passage, curves.clone(), rows);
-        if let Some(double) = &self.double {
+        if let Some(second) = &self.second {
             self.check(first, &columns)?;
             resume(&batch, passage.parameters, passage.fitter.budget(), &mut columns);
-            double.fit_part(&batch, &mut columns);
+            second.fit_part(&batch, &mut columns, &|| self.watch.is_stopped());
         }
         // 2. Compute errors, statuses, covariances and flags.
         passage.finish(first, &batch, sizes, &mut columns);
@@ -249,6 +253,8 @@ impl<'a> Gathered<'a> {
             starts: prepared.map_or_else(|| row(&curves.starts, parameters, &self.starts), |(starts, _)| starts),
             units: prepared.map(|(_, units)| &units[..]),
             bounds: slices(&self.bounds),
+            first: some.start,
+            numbers: curves.numbers.as_ref().map(|numbers| &numbers[some.clone()]),
         };
         let columns = SmallColumns {
             parameters: rows.parameters,

@@ -6,6 +6,7 @@ use rayon::prelude::*;
 
 use super::Passage;
 use crate::curves::input::begin;
+use crate::formula::Formula;
 use crate::solver::small::unit;
 
 /// Ratio of the sizes of linear parameters and data above which the start is examined.
@@ -15,7 +16,7 @@ impl Passage<'_> {
     /// Returns the points where some curves' fits begin, and the units; `None` if all are the `given` starts and their
     /// own units. `sizes`: the largest |y| of each fit.
     pub(super) fn prepare(&self, some: Range<usize>, sizes: &[f64], given: &[f64]) -> Option<(Vec<f64>, Vec<f64>)> {
-        let (p, linear) = (self.parameters, self.formula.linear());
+        let (p, linear) = (self.parameters, self.model.formula().map_or(&[][..], Formula::linear));
         let fits = || given.chunks_exact(p).zip(sizes);
         // as a rule all are usual, and loops without an early exit are quicker
         if !given.iter().fold(false, |any, x| any | begin::is_nothing(*x, 1.0))
