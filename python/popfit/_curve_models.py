@@ -345,7 +345,10 @@ def model_of_calls(
             )
         return np.ascontiguousarray(rows_of_points.T).ravel()
 
-    def many(_: Array, parameters: Array) -> Array:
+    def one_by_one(flat: Array, parameters: Array) -> Array:
+        return np.concatenate([values(flat, row) for row in parameters])
+
+    def at_once(_: Array, parameters: Array) -> Array:
         returned = np.asarray(function(x.values, *parameters.T[:, :, np.newaxis]), dtype=np.float64)
         shape = (len(parameters), x.points)
         return (returned if returned.shape == shape else np.broadcast_to(returned, shape)).ravel()
@@ -354,7 +357,7 @@ def model_of_calls(
     broadcasts = may_broadcast and _broadcasts(function, x, starts)
     predictors = distinct_names([f"x{k}" for k in range(rows.shape[-2])], names)
     model = _popfit.CurveModel.function(
-        predictors, list(names), values, slopes if derivatives else None, many if broadcasts else None
+        predictors, list(names), values, slopes if derivatives else None, at_once if broadcasts else one_by_one
     )
     return ModelAtPoints(model, rows, function, False, broadcasts)
 

@@ -616,8 +616,14 @@ def test_a_keyboard_interrupt_of_the_function_ends_the_run() -> None:
             raise KeyboardInterrupt
         return a * x
 
-    with pytest.raises(KeyboardInterrupt):
-        popfit.CurveFitter(interrupted).fit(X, np.array([X, 2.0 * X]), [1.0])
+    def interrupted_together(x: Any, a: Any) -> Any:
+        if np.max(np.asarray(a, dtype=float)) > 1.5:
+            raise KeyboardInterrupt
+        return a * x
+
+    for function in (interrupted, interrupted_together):
+        with pytest.raises(KeyboardInterrupt):
+            popfit.CurveFitter(function).fit(X, np.array([X, 2.0 * X]), [1.0])
 
 
 def test_copies_and_own_x(fits: popfit.CurveFits) -> None:

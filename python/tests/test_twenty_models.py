@@ -114,18 +114,26 @@ MODELS: dict[str, Problems] = {
 }
 
 
-def called(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of the same values that is no formula, because it takes its parameters for plain numbers."""
-    return lambda x, *parameters: function(x, *(np.asarray(p, dtype=float) for p in parameters))
+def of_numbers(convert: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what makes of a function one of the same values that is no formula: it converts its parameters."""
+    return lambda function: lambda x, *parameters: function(x, *map(convert, parameters))
+
+
+#: Functions that become formulas, that are called for many curves, and that are called for each evaluation.
+KINDS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "formula": lambda function: function,
+    "called for many": of_numbers(lambda p: np.asarray(p, dtype=float)),
+    "called for each": of_numbers(float),
+}
 
 
 @pytest.mark.filterwarnings("ignore:the function is no formula")
-@pytest.mark.parametrize("is_formula", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", MODELS)
-def test_against_scipy(name: str, is_formula: bool) -> None:
+def test_against_scipy(name: str, kind: str) -> None:
     """Nowhere a higher χ² than scipy's, and where both are equal the same parameters and covariances."""
     function, ends, lower, upper = MODELS[name]
-    fitted = function if is_formula else called(function)
+    fitted = KINDS[kind](function)
     rng = np.random.default_rng(20)
     x = np.linspace(*ends, 60)
     truth = rng.uniform(lower, upper, (PROBLEMS, len(lower)))

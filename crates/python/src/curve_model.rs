@@ -260,21 +260,27 @@ impl PythonFunction {
         })
     }
 
-    /// Calls a function of Python as [`call`](Self::call) does, with the parameters (curves, P) of many curves. No
-    /// exception is kept: the curves are evaluated again, one by one.
+    /// Calls a function of Python as [`call`](Self::call) does, with the parameters (rows, P) of a curve or of many. No
+    /// exception of many curves is kept, but for one that ends the run: they are evaluated again, one by one.
     fn call_many(
         &self,
         function: &Py<PyAny>,
-        curves: usize,
+        contexts: &[Context],
         x: &[f64],
         parameters: &[f64],
         into: &mut [f64],
     ) -> Result<(), Failure> {
+        let rows = contexts.len();
         let call = |py: Python<'_>, into: &mut [f64]| {
-            let rows = PyArray1::from_slice(py, parameters).reshape([curves, parameters.len() / curves.max(1)])?;
-            call_with(py, function, (PyArray1::from_slice(py, x).into_any(), rows.into_any()), into)
+            let parameters = PyArray1::from_slice(py, parameters).reshape([rows, parameters.len() / rows.max(1)])?;
+            call_with(py, function, (PyArray1::from_slice(py, x).into_any(), parameters.into_any()), into)
         };
-        self.turns.take(into.len(), || self.attached(|py| call(py, into).map_err(|error| error.to_string().into())))
+        let is_of_one = contexts.iter().all(|context| contexts.first() == Some(context));
+        let fail = |py: Python<'_>, error: PyErr| match is_of_one || !error.is_instance_of::<PyException>(py) {
+            true => self.calls.fail(py, error),
+            false => error.to_string().into(),
+        };
+        self.turns.take(into.len(), || self.attached(|py| call(py, into).map_err(|error| fail(py, error))))
     }
 
     /// Does `work` with Python's lock, unless the run is to end: it does not wait for the lock then.
@@ -342,7 +348,7 @@ impl Model for PythonFunction {
         values: &mut [f64],
     ) -> Result<(), Failure> {
         match &self.many {
-            Some(many) => self.call_many(many, contexts.len(), x, parameters, values),
+            Some(many) => self.call_many(many, contexts, x, parameters, values),
             None => Err("no function of many curves".into()),
         }
     }
