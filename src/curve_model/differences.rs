@@ -5,10 +5,28 @@ use crate::recording::CustomInput;
 
 /// ε^⅓ of f64: truncation and rounding of a central difference are both about 1e-11 of the value.
 const STEP: f64 = 6e-6;
+/// Least step as a share of a parameter: some of its last digits.
+const LEAST_STEP: f64 = 64.0 * f64::EPSILON;
 /// Smallest size of a parameter for a step, in its units: near zero its own size says nothing.
 const SMALLEST: f64 = 0.01;
 /// Largest relative difference between the slopes to two points where a model is smooth.
 const SMOOTH: f64 = 0.1;
+/// Changes of a model's values by a step, as shares of their range, between which the step is too long: a parameter's
+/// own size says little where a narrow line lies at a large wavelength. What changes values by more is no line that
+/// moves, but an offset, or residuals that are nearly 0.
+const LARGEST_CHANGE: f64 = 0.01;
+const OFFSET_CHANGE: f64 = 10.0;
+/// Change for which a shorter step is taken.
+const WANTED_CHANGE: f64 = 1e-4;
+/// Least range of values, as a share of the largest: the change by a shorter step is to be far above their rounding.
+const LEAST_RANGE: f64 = 1e-5;
+/// Most times that other steps are taken.
+pub(super) const MOST_OTHERS: usize = 3;
+/// Step of a model that computes in f32, in units of the usual one: about ε^⅓ of f32, so that rounding leaves 3e-5 of a
+/// difference.
+const SINGLE_SHARE: f64 = 400.0;
+/// Least number of values that tell f32 from numbers that happen to be short.
+const LEAST_VALUES: usize = 4;
 
 /// Finite-difference stencil of one parameter: three points of the parabola whose slope at the parameter itself is the
 /// derivative.
@@ -22,11 +40,27 @@ struct Stencil {
     own: f64,
 }
 
+/// A parameter, and its step as a share of the usual one.
+#[derive(Clone, Copy)]
+pub(super) struct Step {
+    parameter: usize,
+    share: f64,
+}
+
+/// Points at which differences are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sides {
+    /// As the stencils say.
+    Both,
+    /// The parameter itself and the nearer of the stencil's points: half of the evaluations, for fits that are far from
+    /// their end.
+    One,
+}
+
 impl Stencil {
-    /// Chooses two points around or beside a parameter, within its bounds, for a difference quotient; `None` between
-    /// equal bounds.
-    fn new(parameter: f64, scale: f64, lower: f64, upper: f64) -> Option<Stencil> {
-        let wanted = STEP * parameter.abs().max(SMALLEST * scale);
+    /// Chooses two points around or beside a parameter, at most the `wanted` step away where there is room for both
+    /// sides, within its bounds, for a difference quotient; `None` between equal bounds.
+    fn new(parameter: f64, wanted: f64, lower: f64, upper: f64) -> Option<Stencil> {
         let (below, above) = (parameter - lower, upper - parameter);
         let room = below.max(above);
         if room.is_nan() || room <= 0.0 {
@@ -40,19 +74,7 @@ impl Stencil {
         let step = step.min(0.5 * room) * if above >= below { 1.0 } else { -1.0 };
         Some(Stencil { offsets: [step, 2.0 * step], weights: [2.0 / step, -0.5 / step], own: -1.5 / step })
     }
-}
 
-/// Points at which differences are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sides {
-    /// As the stencils say.
-    Both,
-    /// The parameter itself and one point beside it: half of the evaluations, and some thousandths of an error, far
-    /// from the end of a fit.
-    One,
-}
-
-impl Stencil {
     /// Returns which of its two points is taken with the parameter itself where one will do: the nearer one.
     fn nearer(&self) -> usize {
         usize::from(self.offsets[1].abs() <= self.offsets[0].abs())
@@ -98,41 +120,57 @@ pub(super) struct Differences<'a> {
 impl Differences<'_> {
     /// Computes values and, from differences of values, derivatives by each parameter into `rows` (1 + P, n). The model
     /// is never evaluated outside the limits. Where it is not finite on one side of a parameter, the difference is
-    /// taken between the other side and the parameter itself.
+    /// taken between the other side and the parameter itself. Where steps change the values too much, or by little more
+    /// than the rounding of f32, others are taken.
     pub fn linearise(&self, rows: &mut [f64]) -> Result<(), Failure> {
-        let CustomInput { x, parameters, .. } = *self.input;
-        let points = rows.len() / (1 + parameters.len());
-        let (value, derivatives) = rows.split_at_mut(points);
-        self.model.try_values(self.context, x, parameters, value)?;
-        let mut at = [vec![0.0; points], vec![0.0; points]];
-        for (p, row) in derivatives.chunks_exact_mut(points.max(1)).enumerate() {
-            match self.values_beside(p, &mut at)? {
-                Some(stencil) => stencil.fill(value, [&at[0], &at[1]], row),
-                None => row.fill(0.0),
+        let points = rows.len() / (1 + self.input.parameters.len());
+        // 1. The values at the parameters, and at the usual steps from them.
+        let mut steps = self.usual_steps();
+        let mut parameters = self.input.parameters.to_vec();
+        self.append_points(Sides::Both, &steps, &mut parameters);
+        let mut values = self.values(&parameters, points)?;
+        rows[..points].copy_from_slice(&values[..points]);
+        values.drain(..points);
+        // 2. Differences, and those of other steps where some are too long or too short.
+        for _ in 0..=MOST_OTHERS {
+            steps = self.combine(Sides::Both, &steps, &values, rows);
+            if steps.is_empty() {
+                break;
             }
+            parameters.clear();
+            self.append_points(Sides::Both, &steps, &mut parameters);
+            values = self.values(&parameters, points)?;
         }
         Ok(())
     }
 
-    /// Does what [`linearise`](Self::linearise) does by one call of the model.
-    pub fn linearise_at_once(&self, rows: &mut [f64]) -> Result<(), Failure> {
-        let points = rows.len() / (1 + self.input.parameters.len());
-        let mut parameters = Vec::new();
-        let count = self.append_points(Sides::Both, &mut parameters);
-        let mut values = vec![f64::NAN; count * points];
-        self.model.values_many(&vec![*self.context; count], self.input.x, &parameters, &mut values)?;
-        self.combine(Sides::Both, &values, rows);
-        Ok(())
+    /// Returns the values (rows, n) at some points (rows, P), by one call of the model if it takes many.
+    fn values(&self, parameters: &[f64], points: usize) -> Result<Vec<f64>, Failure> {
+        let count = self.input.parameters.len();
+        let mut values = vec![f64::NAN; parameters.len() / count * points];
+        if self.model.takes_many() {
+            let contexts = vec![*self.context; parameters.len() / count];
+            self.model.values_many(&contexts, self.input.x, parameters, &mut values)?;
+            return Ok(values);
+        }
+        for (parameters, values) in parameters.chunks_exact(count).zip(values.chunks_exact_mut(points.max(1))) {
+            self.model.try_values(self.context, self.input.x, parameters, values)?;
+        }
+        Ok(values)
     }
 
-    /// Appends the parameters (P) and the points beside them at which [`combine`](Self::combine) needs values; returns
-    /// how many rows these are.
-    pub fn append_points(&self, sides: Sides, all: &mut Vec<f64>) -> usize {
+    /// Returns the usual steps of all parameters.
+    pub fn usual_steps(&self) -> Vec<Step> {
+        (0..self.input.parameters.len()).map(|parameter| Step { parameter, share: 1.0 }).collect()
+    }
+
+    /// Appends the points beside the parameters (P) at which [`combine`](Self::combine) needs values for some steps;
+    /// returns how many rows these are.
+    pub fn append_points(&self, sides: Sides, steps: &[Step], all: &mut Vec<f64>) -> usize {
         let parameters = self.input.parameters;
-        all.extend_from_slice(parameters);
-        let mut rows = 1;
-        for p in 0..parameters.len() {
-            let Some((stencil, points)) = self.beside(p) else { continue };
+        let mut rows = 0;
+        for step in steps {
+            let Some((stencil, points)) = self.beside(step) else { continue };
             let taken = match sides {
                 Sides::Both => &points[..],
                 Sides::One => std::slice::from_ref(&points[stencil.nearer()]),
@@ -140,35 +178,46 @@ impl Differences<'_> {
             for x in taken {
                 let row = all.len();
                 all.extend_from_slice(parameters);
-                all[row + p] = *x;
+                all[row + step.parameter] = *x;
             }
             rows += taken.len();
         }
         rows
     }
 
-    /// Computes what [`linearise`](Self::linearise) does from `values` at the points that
-    /// [`append_points`](Self::append_points) has chosen, (rows, n).
-    pub fn combine(&self, sides: Sides, values: &[f64], rows: &mut [f64]) {
+    /// Computes derivatives for some steps into `rows` (1 + P, n), the first of which has the values, from the values
+    /// `beside` at the points that [`append_points`](Self::append_points) has chosen, (points, n). Returns other steps
+    /// for those that are too long, or too short for values that were computed in f32.
+    pub fn combine(&self, sides: Sides, steps: &[Step], mut beside: &[f64], rows: &mut [f64]) -> Vec<Step> {
         let points = rows.len() / (1 + self.input.parameters.len());
         let (value, derivatives) = rows.split_at_mut(points);
-        let (own, mut beside) = values.split_at(points);
-        value.copy_from_slice(own);
-        for (p, row) in derivatives.chunks_exact_mut(points.max(1)).enumerate() {
-            let Some((stencil, _)) = self.beside(p) else {
+        let (range, is_single) = (range(value), steps.iter().any(|step| step.share == 1.0) && is_single(value));
+        let mut others = Vec::new();
+        for step in steps {
+            let row = &mut derivatives[step.parameter * points..][..points];
+            let Some((stencil, _)) = self.beside(step) else {
                 row.fill(0.0);
                 continue;
             };
             let (first, rest) = beside.split_at(points);
             beside = rest;
+            let mut change = largest_change(value, first);
             if sides == Sides::One {
                 stencil.fill_from_one(value, first, row);
-                continue;
+            } else {
+                let (second, rest) = beside.split_at(points);
+                beside = rest;
+                change = change.max(largest_change(value, second));
+                stencil.fill(value, [first, second], row);
             }
-            let (second, rest) = beside.split_at(points);
-            stencil.fill(value, [first, second], row);
-            beside = rest;
+            let wanted = WANTED_CHANGE * range / change;
+            match change > LARGEST_CHANGE * range && change < OFFSET_CHANGE * range {
+                true => others.push(Step { share: step.share * wanted, ..*step }),
+                false if is_single => others.push(Step { share: SINGLE_SHARE, ..*step }),
+                false => {}
+            }
         }
+        others
     }
 
     /// Replaces derivatives in `rows` (1 + P, n) that are not finite by differences where the values are finite and the
@@ -206,7 +255,7 @@ impl Differences<'_> {
     /// its bounds leave no room for one.
     fn values_beside(&self, p: usize, at: &mut [Vec<f64>; 2]) -> Result<Option<Stencil>, Failure> {
         let CustomInput { x, parameters, .. } = *self.input;
-        let Some((stencil, points)) = self.beside(p) else { return Ok(None) };
+        let Some((stencil, points)) = self.beside(&Step { parameter: p, share: 1.0 }) else { return Ok(None) };
         let mut moved = parameters.to_vec();
         for (point, values) in points.into_iter().zip(at) {
             moved[p] = point;
@@ -215,16 +264,61 @@ impl Differences<'_> {
         Ok(Some(stencil))
     }
 
-    /// Returns parameter `p`'s stencil and its values at the two points; `None` if its bounds leave no room for one.
-    fn beside(&self, p: usize) -> Option<(Stencil, [f64; 2])> {
+    /// Returns the stencil of a step and its parameter's values at the two points; `None` if the bounds leave no room
+    /// for one.
+    fn beside(&self, step: &Step) -> Option<(Stencil, [f64; 2])> {
         let CustomInput { parameters, limits, .. } = *self.input;
+        let (p, x) = (step.parameter, parameters[step.parameter]);
         let (scale, lower, upper) = match limits {
             Some(limits) => (limits.scale[p], limits.lower[p], limits.upper[p]),
-            None => (parameters[p].abs().max(1.0), f64::NEG_INFINITY, f64::INFINITY),
+            None => (x.abs().max(1.0), f64::NEG_INFINITY, f64::INFINITY),
         };
-        let stencil = Stencil::new(parameters[p], scale, lower, upper)?;
-        Some((stencil, stencil.offsets.map(|offset| (parameters[p] + offset).clamp(lower, upper))))
+        let wanted = (usual_step(x, scale) * step.share).max(LEAST_STEP * x.abs());
+        let stencil = Stencil::new(x, wanted, lower, upper)?;
+        Some((stencil, stencil.offsets.map(|offset| (x + offset).clamp(lower, upper))))
     }
+}
+
+/// Returns the usual step of a parameter.
+fn usual_step(parameter: f64, scale: f64) -> f64 {
+    STEP * parameter.abs().max(SMALLEST * scale)
+}
+
+/// Returns whether all finite values are numbers of f32, and more than happen to be.
+fn is_single(values: &[f64]) -> bool {
+    let mut long = values.iter().filter(|value| value.is_finite() && **value != value.trunc());
+    values.iter().all(|value| !value.is_finite() || f64::from(*value as f32) == *value)
+        && long.nth(LEAST_VALUES - 1).is_some()
+}
+
+/// Numbers that are compared side by side, so that the loops below are vector code.
+const TOGETHER: usize = 8;
+
+/// Returns the difference between the largest and the least of the finite values, at least [`LEAST_RANGE`].
+fn range(values: &[f64]) -> f64 {
+    let (mut least, mut largest) = ([f64::INFINITY; TOGETHER], [f64::NEG_INFINITY; TOGETHER]);
+    for values in values.chunks(TOGETHER) {
+        for ((least, largest), value) in least.iter_mut().zip(&mut largest).zip(values) {
+            // false of NaN
+            *least = if value < least && *value > f64::NEG_INFINITY { *value } else { *least };
+            *largest = if value > largest && *value < f64::INFINITY { *value } else { *largest };
+        }
+    }
+    let (least, largest) =
+        (least.into_iter().fold(f64::INFINITY, f64::min), largest.into_iter().fold(f64::NEG_INFINITY, f64::max));
+    (largest - least).max(LEAST_RANGE * largest.abs().max(least.abs()))
+}
+
+/// Returns the largest difference between values that are finite.
+fn largest_change(values: &[f64], others: &[f64]) -> f64 {
+    let mut most = [0.0; TOGETHER];
+    for (values, others) in values.chunks(TOGETHER).zip(others.chunks(TOGETHER)) {
+        for ((most, a), b) in most.iter_mut().zip(values).zip(others) {
+            let change = (a - b).abs();
+            *most = if change > *most && change < f64::INFINITY { change } else { *most };
+        }
+    }
+    most.into_iter().fold(0.0, f64::max)
 }
 
 #[cfg(test)]
@@ -233,7 +327,8 @@ mod tests {
 
     /// The derivative of exp at `parameter` between the bounds.
     fn slope(parameter: f64, lower: f64, upper: f64) -> f64 {
-        let Some(stencil) = Stencil::new(parameter, 1.0, lower, upper) else { return 0.0 };
+        let wanted = usual_step(parameter, 1.0);
+        let Some(stencil) = Stencil::new(parameter, wanted, lower, upper) else { return 0.0 };
         let at = |offset: f64| {
             let x = parameter + offset;
             assert!((lower..=upper).contains(&x), "{x}");

@@ -1,7 +1,7 @@
 //! Evaluation of many curves by one call of a user's model.
 
-use super::differences::{Differences, Sides};
-use super::model::{Context, Failure};
+use super::differences::{Differences, MOST_OTHERS, Sides, Step};
+use super::model::{Context, Failure, Model};
 use super::{Evaluation, guarded};
 use crate::recording::CustomInput;
 
@@ -43,42 +43,83 @@ impl Evaluation<'_> {
         if self.derivatives && !takes_differences {
             return curves.iter_mut().try_for_each(|(input, output)| self.rows(input, output));
         }
-        // 1. Collect the points of all curves.
-        let (mut contexts, mut parameters, mut counts) = (Vec::new(), Vec::new(), Vec::with_capacity(curves.len()));
-        for (input, _) in curves.iter() {
-            let context = Context { index: input.member.number };
-            let rows = match takes_differences {
-                true => {
-                    Differences { model: self.model, context: &context, input }.append_points(sides, &mut parameters)
-                }
-                false => {
-                    parameters.extend_from_slice(input.parameters);
-                    1
-                }
-            };
-            contexts.extend(std::iter::repeat_n(context, rows));
-            counts.push(rows);
+        let contexts: Vec<Context> = curves.iter().map(|(input, _)| Context { index: input.member.number }).collect();
+        let mut points = Points::default();
+        // 1. The values at the parameters, and at the usual steps from them.
+        let mut steps: Vec<Vec<Step>> = Vec::new();
+        for ((input, _), context) in curves.iter().zip(&contexts) {
+            let differences = Differences { model: self.model, context, input };
+            let own = if takes_differences { differences.usual_steps() } else { Vec::new() };
+            points.parameters.extend_from_slice(input.parameters);
+            let beside = differences.append_points(sides, &own, &mut points.parameters);
+            points.add(*context, 1 + beside);
+            steps.push(own);
         }
-        // 2. Evaluate them.
-        let points = curves.first().map_or(0, |(input, output)| match self.derivatives {
+        let length = curves.first().map_or(0, |(input, output)| match self.derivatives {
             true => output.len() / (1 + input.parameters.len()),
             false => output.len(),
         });
-        let mut values = vec![f64::NAN; contexts.len() * points];
-        self.model.values_many(&contexts, x, &parameters, &mut values)?;
-        // 3. Give each curve its own.
-        let mut remaining = &values[..];
-        for ((input, output), rows) in curves.iter_mut().zip(counts) {
-            let (of_curve, rest) = remaining.split_at(rows * points);
-            match takes_differences {
-                true => {
-                    let context = Context { index: input.member.number };
-                    Differences { model: self.model, context: &context, input }.combine(sides, of_curve, output);
-                }
-                false => output.copy_from_slice(of_curve),
+        let values = points.evaluate(self.model, x, length)?;
+        let mut of_curves = points.split(&values, length);
+        let mut beside: Vec<&[f64]> = Vec::with_capacity(curves.len());
+        for ((_, output), of_curve) in curves.iter_mut().zip(&mut of_curves) {
+            let (own, others) = of_curve.split_at(length);
+            output[..length].copy_from_slice(own);
+            beside.push(others);
+        }
+        // 2. Differences, and those of other steps where some are too long or too short.
+        let mut others;
+        for _ in 0..=MOST_OTHERS {
+            let mut points = Points::default();
+            let all = curves.iter_mut().zip(&contexts).zip(&beside).zip(&mut steps);
+            for ((((input, output), context), beside), steps) in all {
+                let differences = Differences { model: self.model, context, input };
+                *steps = differences.combine(sides, steps, beside, output);
+                let rows = differences.append_points(sides, steps, &mut points.parameters);
+                points.add(*context, rows);
             }
-            remaining = rest;
+            if points.contexts.is_empty() {
+                break;
+            }
+            others = points.evaluate(self.model, x, length)?;
+            beside = points.split(&others, length).collect();
         }
         Ok(())
+    }
+}
+
+/// Points of several curves at which a model is evaluated by one call.
+#[derive(Default)]
+struct Points {
+    /// (rows)
+    contexts: Vec<Context>,
+    /// (rows, P)
+    parameters: Vec<f64>,
+    /// Numbers of the rows of each curve.
+    rows: Vec<usize>,
+}
+
+impl Points {
+    /// Adds the next curve, whose parameters in so many rows have been added.
+    fn add(&mut self, context: Context, rows: usize) {
+        self.contexts.extend(std::iter::repeat_n(context, rows));
+        self.rows.push(rows);
+    }
+
+    /// Returns the model's values, (rows, n).
+    fn evaluate(&self, model: &dyn Model, x: &[f64], n: usize) -> Result<Vec<f64>, Failure> {
+        let mut values = vec![f64::NAN; self.contexts.len() * n];
+        model.values_many(&self.contexts, x, &self.parameters, &mut values)?;
+        Ok(values)
+    }
+
+    /// Divides values (rows, n) among the curves.
+    fn split<'v>(&self, values: &'v [f64], n: usize) -> impl Iterator<Item = &'v [f64]> + use<'v, '_> {
+        let mut remaining = values;
+        self.rows.iter().map(move |rows| {
+            let (of_curve, rest) = remaining.split_at(rows * n);
+            remaining = rest;
+            of_curve
+        })
     }
 }

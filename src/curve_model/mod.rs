@@ -317,11 +317,7 @@ impl Evaluation<'_> {
         }
         let differences = Differences { model: self.model, context: &context, input };
         if self.differences || !self.model.try_linearise(&context, x, parameters, output)? {
-            return if self.model.takes_many() {
-                differences.linearise_at_once(output)
-            } else {
-                differences.linearise(output)
-            };
+            return differences.linearise(output);
         }
         // a factor of a derivative may be beyond f64's range where the value is not
         if self.is_formula && !output.iter().all(|x| x.is_finite()) {

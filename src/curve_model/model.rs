@@ -32,6 +32,8 @@ pub trait Model: Send + Sync {
 
     /// Computes values and derivatives by every parameter, `rows` (1 + P, n), and returns `true`. Returns `false`, as
     /// by default, if the model has no derivatives: then differences are taken, central ones if the bounds leave room.
+    /// Steps are 6e-6 of a parameter; shorter where they change the values by a hundredth of their range or more, and
+    /// longer where the values are numbers of f32.
     fn linearise(&self, _x: &[f64], _parameters: &[f64], _rows: &mut [f64]) -> bool {
         false
     }

@@ -25,4 +25,5 @@ mod seams;
 mod singular_starts;
 mod small;
 mod statistics;
+mod steps_of_differences;
 mod true_chi2;

@@ -160,7 +160,7 @@ impl SharedCurveModel {
         many: Option<Py<PyAny>>,
     ) -> PyResult<SharedCurveModel> {
         let calls = Calls::default();
-        let turns = Turns::new();
+        let turns = Turns::default();
         let function =
             PythonFunction { predictors, parameters, values, derivatives, many, calls: calls.clone(), turns };
         let model = CurveModel::new(function).map_err(|error| exception(py, &error))?;
@@ -337,6 +337,10 @@ impl Model for PythonFunction {
 
     /// Keeps what Python knows of a thread: it would be made anew for each call.
     fn during_calls(&self, work: &mut (dyn FnMut() + Send)) {
+        // without calls nobody waits for Python's lock
+        if self.calls.cancel.load(Ordering::Relaxed) {
+            return work();
+        }
         Python::attach(|py| py.detach(work));
     }
 

@@ -5,37 +5,47 @@
 //! They take 11.2 µs where a thread waits until the other one has returned, if it waits without sleep: to be woken
 //! takes as long as a call. Long calls gain by running together.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Time within which an expected call counts as short.
 const SHORT: Duration = Duration::from_micros(200);
+/// Factor by which the shortest known times grow with each call: what was quick once may not be so again.
+const FORGETTING: f64 = 1.02;
+
+thread_local! {
+    /// True while it is this thread's turn: a call that its own call makes does not wait for it.
+    static HAS_TURN: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Lets one thread at a time make calls that are short.
+#[derive(Default)]
 pub struct Turns {
     lock: Mutex<()>,
-    /// Shortest times of a call in ps, and of a call per number that it returns.
+    /// Shortest time of the last calls in ps, and of a call per number that it returns; 0 where none is known, as of a
+    /// quick function.
     shortest: AtomicU64,
     shortest_per_number: AtomicU64,
 }
 
 impl Turns {
-    /// Makes turns of a function of which nothing is known: it counts as quick.
-    pub fn new() -> Turns {
-        Turns { lock: Mutex::new(()), shortest: AtomicU64::new(0), shortest_per_number: AtomicU64::new(0) }
-    }
-
     /// Makes a call that returns so many `numbers`, when it is this thread's turn.
-    pub fn take<R>(&self, numbers: usize, call: impl FnOnce() -> R) -> R {
+    pub fn take<T, E>(&self, numbers: usize, call: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let numbers = numbers.max(1) as u64;
-        let turn = self.is_short(numbers).then(|| self.wait());
+        let turn = (self.is_short(numbers) && !HAS_TURN.get()).then(|| self.wait());
+        let had_turn = HAS_TURN.replace(HAS_TURN.get() || turn.is_some());
         let begin = Instant::now();
         let result = call();
         let taken = picoseconds(begin.elapsed());
+        HAS_TURN.set(had_turn);
         drop(turn);
-        lower(&self.shortest, taken);
-        lower(&self.shortest_per_number, taken / numbers);
+        // a call that fails may be shorter than others
+        if result.is_ok() {
+            lower(&self.shortest, taken);
+            lower(&self.shortest_per_number, taken / numbers);
+        }
         result
     }
 
@@ -64,10 +74,10 @@ fn picoseconds(time: Duration) -> u64 {
     u64::try_from(1000 * time.as_nanos()).unwrap_or(u64::MAX).max(1)
 }
 
-/// Lowers a shortest time to the one that was `taken`, if that is shorter. 0 stands for a time that is not known.
+/// Lowers a shortest time to the one that was `taken` if that is shorter, and lets it grow otherwise. 0 stands for a
+/// time that is not known.
 fn lower(shortest: &AtomicU64, taken: u64) {
     let known = shortest.load(Ordering::Relaxed);
-    if known == 0 || taken < known {
-        shortest.store(taken.max(1), Ordering::Relaxed);
-    }
+    let grown = (known as f64 * FORGETTING) as u64 + 1;
+    shortest.store(if known == 0 || taken < grown { taken.max(1) } else { grown }, Ordering::Relaxed);
 }

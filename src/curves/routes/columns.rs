@@ -34,10 +34,10 @@ impl CurveRun {
         }
         match self.route(points) {
             CurveRoute::Lanes(small) if self.exact => self.fit_in_lanes(curves, (count, points), small, columns, watch),
-            CurveRoute::SmallOnGpu(_) | CurveRoute::CalledInLanes(_) if self.exact => {
+            CurveRoute::SmallOnGpu(_) | CurveRoute::FunctionInLanes(_) if self.exact => {
                 self.fit_columns_singly(curves, columns, watch)
             }
-            CurveRoute::Lanes(small) | CurveRoute::SmallOnGpu(small) | CurveRoute::CalledInLanes(small) => {
+            CurveRoute::Lanes(small) | CurveRoute::SmallOnGpu(small) | CurveRoute::FunctionInLanes(small) => {
                 Passage::new(self, curves, points, small, false).run(columns, watch)?;
                 let unusual = threads::in_pool(|| {
                     let unusual = columns.unusual();

@@ -24,7 +24,7 @@ pub(crate) enum CurveRoute<'a> {
     SmallOnGpu(SmallFits<'a>),
     /// Small fits on the CPU of a function that takes many curves in a call, for `fit_columns`, unless these are to be
     /// exact; `fit` takes populations.
-    CalledInLanes(SmallFits<'a>),
+    FunctionInLanes(SmallFits<'a>),
     /// All other fits: populations on the device.
     Population,
 }
@@ -34,7 +34,7 @@ pub(crate) enum CurveRoute<'a> {
 pub(crate) struct SmallFits<'a> {
     pub model: FittedModel<'a>,
     pub settings: LevenbergMarquardt,
-    /// Maximum number of rounds in one precision.
+    /// Maximum number of rounds in one precision, and by differences of one kind.
     pub max_rounds: u32,
 }
 
@@ -76,7 +76,7 @@ impl CurveRun {
         match (function(Sides::One), function(Sides::Both)) {
             (Some(one_sided), Some(two_sided)) if !runs_wgsl => {
                 let model = FittedModel::Function { one_sided, two_sided };
-                CurveRoute::CalledInLanes(SmallFits { model, settings, max_rounds })
+                CurveRoute::FunctionInLanes(SmallFits { model, settings, max_rounds })
             }
             _ => CurveRoute::Population,
         }

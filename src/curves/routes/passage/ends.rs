@@ -211,11 +211,12 @@ impl Passage<'_> {
     }
 }
 
-/// Prepares fits for f64: those that f32 has ended without variances go on from their ends, and those that it has not
-/// ended begin at their starts again, unless they have used their `budget` of rounds.
+/// Prepares fits for the second fitter (f64, or differences on both sides): those that the first one has ended without
+/// variances go on from their ends, and those that it has not ended begin at their starts again, unless they have used
+/// their `budget` of rounds.
 pub(super) fn resume(batch: &SmallBatch<'_>, p: usize, budget: u32, columns: &mut SmallColumns<'_>) {
     snap_to_bounds(batch, p, columns);
-    // as a rule f32 has ended all
+    // as a rule all have ended
     if columns.status.iter().all(|status| *status > 0)
         && columns.variances.iter().fold(true, |all, x| all & x.is_finite())
     {
