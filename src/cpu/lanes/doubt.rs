@@ -77,6 +77,8 @@ impl Doubts {
     }
 
     /// Collects those `ended` fits that have converged inside their bounds; when all seats are full, they are judged.
+    // as a call, which compilers prefer, it makes `gauss2d` 5 % slower
+    #[inline(always)]
     pub fn take<R: Real>(
         &mut self,
         block: &Block<R>,
