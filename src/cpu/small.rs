@@ -87,7 +87,7 @@ struct Functions<'a, R> {
 }
 
 /// Makes all waiting fits of a part in precision R.
-#[inline(never)]
+#[inline(never)] // one copy of each precision
 fn fit_part<R: Real>(
     problem: &SmallProblem,
     Functions { rows, sums, is_stopped }: Functions<'_, R>,

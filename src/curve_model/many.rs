@@ -67,6 +67,9 @@ impl Evaluation<'_> {
             output[..length].copy_from_slice(own);
             beside.push(others);
         }
+        if !takes_differences {
+            return Ok(());
+        }
         // 2. Differences, and those of other steps where some are too long or too short.
         let mut others;
         for _ in 0..=MOST_OTHERS {

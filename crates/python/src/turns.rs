@@ -34,12 +34,10 @@ impl Turns {
     /// Makes a call that returns so many `numbers`, when it is this thread's turn.
     pub fn take<T, E>(&self, numbers: usize, call: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let numbers = numbers.max(1) as u64;
-        let turn = (self.is_short(numbers) && !HAS_TURN.get()).then(|| self.wait());
-        let had_turn = HAS_TURN.replace(HAS_TURN.get() || turn.is_some());
+        let turn = (self.is_short(numbers) && !HAS_TURN.get()).then(|| Turn::new(self.wait()));
         let begin = Instant::now();
         let result = call();
         let taken = picoseconds(begin.elapsed());
-        HAS_TURN.set(had_turn);
         drop(turn);
         // a call that fails may be shorter than others
         if result.is_ok() {
@@ -66,6 +64,23 @@ impl Turns {
             }
         }
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// This thread's turn, which ends where it is dropped, after a panic, too.
+struct Turn<'a>(#[expect(dead_code, reason = "it is held")] MutexGuard<'a, ()>);
+
+impl<'a> Turn<'a> {
+    /// Begins the turn of the thread that holds the lock.
+    fn new(lock: MutexGuard<'a, ()>) -> Turn<'a> {
+        HAS_TURN.set(true);
+        Turn(lock)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        HAS_TURN.set(false);
     }
 }
 

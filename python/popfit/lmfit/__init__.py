@@ -49,7 +49,7 @@ DIFFERENCES = (
     Difference(
         "models that are no formulas, fits that do not converge",
         "",
-        "lmfit does it, with a warning; `fit_many` calls the function for each evaluation",
+        "lmfit does it, with a warning; `fit_many` calls the function",
     ),
     Difference("`minimize`, `Minimizer`", "", "lmfit's own"),
 )

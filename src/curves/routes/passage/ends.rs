@@ -39,9 +39,9 @@ struct Inverse<'a> {
 
 impl Passage<'_> {
     /// Turns the variances of a batch's ended fits into errors, in place, and successes that are not finite or no
-    /// minima into failures. `first` is the index of the batch's first curve; `sizes`: the largest |y| of each fit.
-    pub(super) fn finish(&self, first: usize, batch: &SmallBatch<'_>, sizes: &[f64], columns: &mut SmallColumns<'_>) {
-        let p = self.parameters;
+    /// minima into failures. `sizes`: the largest |y| of each fit.
+    pub(super) fn finish(&self, batch: &SmallBatch<'_>, sizes: &[f64], columns: &mut SmallColumns<'_>) {
+        let (p, first) = (self.parameters, batch.first);
         // all fits have the same degrees of freedom, unless there are masks or bounds of each fit
         let alike = batch.mask.is_none() && batch.bounds.is_none_or(|(lower, _)| lower.len() == p);
         let freedom = |k: usize| {

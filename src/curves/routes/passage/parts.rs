@@ -166,7 +166,7 @@ impl SmallParts for Parts<'_, '_> {
             second.fit_part(&batch, &mut columns, &|| self.watch.is_stopped());
         }
         // 2. Compute errors, statuses, covariances and flags.
-        passage.finish(first, &batch, sizes, &mut columns);
+        passage.finish(&batch, sizes, &mut columns);
         put_ends(rows, &data.status, &data.rounds);
         scale_correlations(rows);
         passage.set_flags(slices(&data.bounds), rows);
