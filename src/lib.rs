@@ -98,7 +98,9 @@ use low_level::{buffers, cpu, kernels, recording, solver};
 pub use buffers::Estimator;
 pub use control::{Control, Progress};
 pub use curve_model::{Closure, Context, CurveModel, DerivativeCheck, Failure, Model, SplineAxis};
-pub use curves::{CurveColumns, CurveFit, CurveFitter, Curves, FitStatistics, Interval};
+pub use curves::{
+    ColumnsOnDevice, CurveColumns, CurveFit, CurveFitter, Curves, CurvesOnDevice, FitStatistics, Interval,
+};
 pub use device::{AvailableDevices, Device, DeviceDescription, DeviceKind};
 pub use emulator::Emulator;
 pub use error::{Error, InvalidSetting, Result};

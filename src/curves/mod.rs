@@ -11,6 +11,7 @@ mod check;
 mod ends;
 mod fitter;
 mod input;
+mod on_device;
 mod results;
 mod routes;
 mod task;
@@ -18,6 +19,7 @@ mod watch;
 
 pub use fitter::CurveFitter;
 pub use input::data::Curves;
+pub use on_device::{ColumnsOnDevice, CurvesOnDevice};
 pub use results::columns::CurveColumns;
 pub use results::interval::Interval;
 pub use results::result::CurveFit;

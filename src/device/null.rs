@@ -11,7 +11,7 @@ use crate::buffers::LossSums;
 use crate::error::{Error, Result};
 use crate::math::triangle::{packed_index, packed_length};
 use crate::recording::{BufferId, Recording, Values};
-use crate::solver::small::packing::{BLOCK, Packed, Packing};
+use crate::solver::small::packing::{BLOCK, Packing};
 use crate::solver::small::{PART, SmallFitter, SmallParts, SmallProblem};
 use crate::solver::{self, Batch, Method, Outcome, Pending, Places, Population, Status};
 use crate::threads;
@@ -46,7 +46,10 @@ impl solver::Device for NullDevice {
     }
 
     fn workers(&self) -> usize {
-        (threads::count() / 2).clamp(2, MOST_WORKERS)
+        match threads::count() {
+            1 => 1, // no stage waits for another's, so that its time is that of one core
+            count => (count / 2).clamp(2, MOST_WORKERS),
+        }
     }
 
     fn capacity(&self, _: &Recording, _: Option<u64>) -> Result<usize> {
@@ -168,12 +171,14 @@ impl NullRows {
         parts.lend(part, &mut |batch, columns| {
             let fits = columns.status.len();
             results.resize(fits.next_multiple_of(BLOCK) * packing.result(), 0);
-            let mut packed = Packed::default();
+            let (mut observed, mut given) = (Vec::new(), Vec::new());
             for (first, results) in (0..fits).step_by(BLOCK).zip(results.chunks_mut(BLOCK * packing.result())) {
-                packing.pack(first..(first + BLOCK).min(fits), batch, &mut packed);
-                sent.extend_from_slice(&packed.observed);
-                sent.extend_from_slice(&packed.given);
-                packing.end_at_starts(&packed.given, results);
+                let block = first..(first + BLOCK).min(fits);
+                packing.pack_observed(block.clone(), batch, &mut observed);
+                packing.pack_given(block, batch, &mut given);
+                sent.extend_from_slice(&observed);
+                sent.extend_from_slice(&given);
+                packing.end_at_starts(&given, results);
             }
         });
     }

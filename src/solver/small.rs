@@ -8,6 +8,7 @@
 pub(crate) mod packing;
 mod point_lanes;
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -241,6 +242,25 @@ pub trait SmallParts: Sync {
 pub trait SmallFitter: Send {
     /// Makes all waiting fits of all parts. A fit's bits do not depend on the others.
     fn fit(&mut self, parts: &dyn SmallParts) -> Result<()>;
+
+    /// Sends all fits of all parts to the device, where they stay; `None` if there are none, or if the device has no
+    /// memory of its own. The parts have begun then, and none has ended.
+    fn upload(self: Box<Self>, _parts: &dyn SmallParts) -> Result<Option<Box<dyn UploadedFits>>> {
+        Ok(None)
+    }
+}
+
+/// Small fits whose data lie in a device's memory. Parts are those of the same curves as at the upload.
+pub trait UploadedFits: fmt::Debug + Send {
+    /// Begins all parts, and sends what is given of the fits' parameters once more: starts, units and bounds. Returns
+    /// false if fits have something that none had before: then they must be uploaded anew.
+    fn restart(&mut self, parts: &dyn SmallParts) -> Result<bool>;
+
+    /// Makes all fits. Their results stay on the device.
+    fn fit(&mut self) -> Result<()>;
+
+    /// Begins all parts, copies the results of the last [`fit`](Self::fit) to their columns, and ends them.
+    fn read(&mut self, parts: &dyn SmallParts) -> Result<()>;
 }
 
 impl SmallBatch<'_> {

@@ -14,6 +14,7 @@ mod refill;
 mod rows;
 mod small;
 mod steps;
+mod uploaded;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

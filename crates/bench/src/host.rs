@@ -18,6 +18,8 @@ use super::curves;
 const CURVES: usize = 1_000_000;
 /// Time between two looks at the threads' times: a thread that ends has at most so much more than is printed.
 const LOOK: Duration = Duration::from_millis(5);
+/// Name of the thread that looks, whose own time is not that of the run.
+const CLOCK: &str = "clock";
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -83,7 +85,7 @@ fn with_thread_times<R>(work: impl FnOnce() -> R) -> (R, BTreeMap<String, f64>) 
     let before = thread_times();
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let watch = scope.spawn(|| {
+        let watch = thread::Builder::new().name(CLOCK.into()).spawn_scoped(scope, || {
             let mut latest = before.clone();
             while !is_done.load(Ordering::Relaxed) {
                 latest.extend(thread_times());
@@ -94,9 +96,9 @@ fn with_thread_times<R>(work: impl FnOnce() -> R) -> (R, BTreeMap<String, f64>) 
         });
         let done = work();
         is_done.store(true, Ordering::Relaxed);
-        let after = watch.join().unwrap_or_default();
+        let after = watch.ok().and_then(|watch| watch.join().ok()).unwrap_or_default();
         let mut by_name: BTreeMap<String, f64> = BTreeMap::new();
-        for (number, (name, seconds)) in after {
+        for (number, (name, seconds)) in after.into_iter().filter(|(_, (name, _))| name != CLOCK) {
             let earlier = before.get(&number).map_or(0.0, |(_, seconds)| *seconds);
             *by_name.entry(name).or_default() += seconds - earlier;
         }

@@ -12,6 +12,7 @@ use crate::curves::watch::Watch;
 use crate::curves::{CurveFit, CurveRun};
 use crate::error::Result;
 use crate::solver::Status;
+use crate::solver::small::UploadedFits;
 use crate::threads;
 
 /// Number of fits that are fitted again together.
@@ -39,12 +40,7 @@ impl CurveRun {
             }
             CurveRoute::Lanes(small) | CurveRoute::SmallOnGpu(small) | CurveRoute::FunctionInLanes(small) => {
                 Passage::new(self, curves, points, small, false).run(columns, watch)?;
-                let unusual = threads::in_pool(|| {
-                    let unusual = columns.unusual();
-                    self.add_messages(curves, points, columns, &unusual);
-                    unusual
-                });
-                self.fit_rest(curves, points, columns, unusual, watch)
+                self.finish_columns(curves, points, columns, watch)
             }
             // polish would call the model for each curve by itself, and add digits that are not asked for
             CurveRoute::Population if self.model.takes_many() && !self.exact => {
@@ -52,6 +48,60 @@ impl CurveRun {
             }
             CurveRoute::Population => self.fit_columns_singly(curves, columns, watch),
         }
+    }
+
+    /// Sends curves to this device, where they stay; `None` unless it makes their fits whole, and each from one start.
+    pub(crate) fn upload(&self, curves: &Curves) -> Result<Option<Box<dyn UploadedFits>>> {
+        let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
+        curves.check_estimator(self.estimator)?;
+        let is_plain = self.ties.is_empty() && self.starts == 1 && !self.exact && curves.covariance.is_none();
+        match self.route(points) {
+            CurveRoute::SmallOnGpu(small) if is_plain => Passage::new(self, curves, points, small, false).upload(count),
+            _ => Ok(None),
+        }
+    }
+
+    /// Sends other starts of curves that lie on this device, or all of them where their fits have something new.
+    pub(crate) fn restart(
+        &self,
+        curves: &Curves,
+        uploaded: Option<Box<dyn UploadedFits>>,
+    ) -> Result<Option<Box<dyn UploadedFits>>> {
+        let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
+        let (Some(mut uploaded), CurveRoute::SmallOnGpu(small)) = (uploaded, self.route(points)) else {
+            return Ok(None);
+        };
+        if Passage::new(self, curves, points, small, false).restart(count, &mut *uploaded)? {
+            return Ok(Some(uploaded));
+        }
+        drop(uploaded); // its memory is needed
+        self.upload(curves)
+    }
+
+    /// Reads the results of curves that this device has fitted into columns, and fits the others on the host.
+    pub(crate) fn read_columns(
+        &self,
+        curves: &Curves,
+        fitted: &mut dyn UploadedFits,
+        columns: &mut CurveColumns,
+        watch: &Watch,
+    ) -> Result<()> {
+        let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
+        columns.reset(count, &self.model, self.covariance);
+        if let CurveRoute::SmallOnGpu(small) = self.route(points) {
+            Passage::new(self, curves, points, small, false).read(fitted, columns, watch)?;
+        }
+        self.finish_columns(curves, points, columns, watch)
+    }
+
+    /// Adds messages to the columns of small fits, and fits again what has failed.
+    fn finish_columns(&self, curves: &Curves, points: usize, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
+        let unusual = threads::in_pool(|| {
+            let unusual = columns.unusual();
+            self.add_messages(curves, points, columns, &unusual);
+            unusual
+        });
+        self.fit_rest(curves, points, columns, unusual, watch)
     }
 
     /// Fits curves as [`fit_here`](Self::fit_here) does, and copies the results into columns.

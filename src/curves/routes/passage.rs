@@ -25,7 +25,7 @@ use crate::error::Result;
 use crate::formula::{Elementary, Formula};
 use crate::math::Real;
 use crate::solver::small::{
-    AddUp, GaussianPrior, SmallBatch, SmallColumns, SmallFitter, SmallModel, SmallProblem, WAITING,
+    AddUp, GaussianPrior, SmallBatch, SmallColumns, SmallFitter, SmallModel, SmallProblem, UploadedFits, WAITING,
 };
 use crate::solver::{LevenbergMarquardt, Status, Tolerances};
 
@@ -156,6 +156,35 @@ impl<'a> Passage<'a> {
             Some(mut fitter) => fitter.fit(&parts(device.is_verified())),
             None => CpuSmallFitter::new(first).fit(&parts(false)),
         }
+    }
+
+    /// Sends all curves to the device, where they stay; `None` if it does not make their fits.
+    pub fn upload(&self, count: usize) -> Result<Option<Box<dyn UploadedFits>>> {
+        let (Some(model), _) = self.models() else { return Ok(None) };
+        let problem = self.problem(model, self.fitter.covariance);
+        let Some(fitter) = self.fitter.device.inner.small_fitter(problem)? else { return Ok(None) };
+        self.with_blank_parts(count, |parts| fitter.upload(parts))
+    }
+
+    /// Sends the starts of curves that lie on the device; false if they must be uploaded anew.
+    pub fn restart(&self, count: usize, uploaded: &mut dyn UploadedFits) -> Result<bool> {
+        self.with_blank_parts(count, |parts| uploaded.restart(parts))
+    }
+
+    /// Calls `work` with all curves and columns for their results that nobody reads.
+    fn with_blank_parts<T>(&self, count: usize, work: impl FnOnce(&Parts) -> T) -> T {
+        let (mut columns, watch) = (CurveColumns::default(), Watch::new(None, 0));
+        columns.reset(count, &self.fitter.model, false);
+        work(&Parts::new(self, &mut columns, None, false, &watch))
+    }
+
+    /// Reads the results of curves that the device has fitted, brings them to their ends, and writes them into the
+    /// columns.
+    pub fn read(&self, fitted: &mut dyn UploadedFits, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
+        let (_, second) = self.models();
+        let second = CpuSmallFitter::new(self.problem(second, columns.covariance.is_some()));
+        let is_checked = self.fitter.device.inner.is_verified();
+        fitted.read(&Parts::new(self, columns, Some(second), is_checked, watch))
     }
 
     /// Returns the model with which fits begin, if it is another one than that with which they end, and the latter: of

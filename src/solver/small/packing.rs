@@ -31,16 +31,6 @@ pub struct Packing {
     correlations: bool,
 }
 
-/// The rows of a block of fits.
-#[derive(Debug, Default)]
-pub struct Packed {
-    /// ([`BLOCK`], [`Packing::observed`]): y, weights where there are any, the grid where each fit has its own.
-    pub observed: Vec<f32>,
-    /// ([`BLOCK`], [`Packing::given`]): start, units where they are not the starts' own, lower and upper bounds where
-    /// there are any.
-    pub given: Vec<f32>,
-}
-
 impl Packing {
     /// Returns the layout of a problem's fits of some shape.
     pub fn new(problem: &SmallProblem, shape: Shape) -> Packing {
@@ -80,12 +70,13 @@ impl Packing {
         if self.correlations { pair_index(self.parameters, 0) } else { 0 }
     }
 
-    /// Packs a block of `fits` of a batch, which may have less than this shape has, but the same kind of grid.
-    pub fn pack(self, fits: Range<usize>, batch: &SmallBatch<'_>, packed: &mut Packed) {
-        let (points, p, length) = (self.points, self.parameters, self.predictors * self.points);
-        let Packed { observed, given } = packed;
+    /// Packs what there is of the points of a block of `fits` into rows ([`BLOCK`], [`observed`](Self::observed)): y,
+    /// weights where there are any, the grid where each fit has its own. The batch may have less than this shape has,
+    /// but the same kind of grid.
+    pub fn pack_observed(self, fits: Range<usize>, batch: &SmallBatch<'_>, rows: &mut Vec<f32>) {
+        let (points, length) = (self.points, self.predictors * self.points);
         let of = |width: usize| fits.start * width..fits.end * width;
-        let mut rows = Columns::of(observed, self.observed());
+        let mut rows = Columns::of(rows, self.observed());
         match batch.y {
             Numbers::Double(y) => rows.put(points, &y[of(points)], |y| y as f32),
             Numbers::Single(y) => rows.put(points, &y[of(points)], |y| y),
@@ -97,7 +88,15 @@ impl Packing {
         if self.shape.own_grid {
             rows.put(length, &batch.x[of(length)], |x| x as f32);
         }
-        let mut rows = Columns::of(given, self.given());
+    }
+
+    /// Packs what is given of the parameters of a block of `fits` into rows ([`BLOCK`], [`given`](Self::given)): start,
+    /// units where they are not the starts' own, lower and upper bounds where there are any. The batch may have less
+    /// than this shape has.
+    pub fn pack_given(self, fits: Range<usize>, batch: &SmallBatch<'_>, rows: &mut Vec<f32>) {
+        let p = self.parameters;
+        let of = |width: usize| fits.start * width..fits.end * width;
+        let mut rows = Columns::of(rows, self.given());
         rows.put(p, &batch.starts[of(p)], |x| x as f32);
         if self.shape.own_units {
             let units: Vec<f64> = of(p).map(|k| batch.unit(k)).collect();

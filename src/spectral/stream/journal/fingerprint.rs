@@ -6,8 +6,8 @@ use twox_hash::XxHash3_128;
 use crate::spectra::{ColumnValues, Ids, Spectra, Wavelength};
 use crate::values::Values;
 
-/// Numbers that are widened to f64 at a time.
-const PART: usize = 4096;
+/// Numbers that are widened to f64 at a time: they stay in a core's first cache.
+const PART: usize = 512;
 
 /// A hash by XXH3 with 128 bits. It detects changes, but not forgery, at the speed of memory.
 pub type Hash = u128;

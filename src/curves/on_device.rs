@@ -1,0 +1,125 @@
+//! Curves whose data stay on a device from fit to fit.
+
+use crate::curves::input::data::Curves;
+use crate::curves::watch::Watch;
+use crate::curves::{CurveColumns, CurveFitter, CurveRun};
+use crate::error::Result;
+use crate::solver::small::UploadedFits;
+use crate::values::Values;
+
+/// Curves that have been sent to a device, with the settings of the fitter that did so
+/// ([`CurveFitter::upload`]).
+#[derive(Debug)]
+pub struct CurvesOnDevice<'a> {
+    run: CurveRun,
+    curves: Curves<'a>,
+    /// `None` where the host has the curves alone.
+    uploaded: Option<Box<dyn UploadedFits>>,
+}
+
+/// Results of [`CurvesOnDevice::fit`], which lie on the device until they are read.
+#[derive(Debug)]
+pub struct ColumnsOnDevice<'f, 'a> {
+    fitted: &'f mut CurvesOnDevice<'a>,
+}
+
+impl CurveFitter {
+    /// Sends curves to the device, where they stay: for fits of the same data from several starts, and to fill the
+    /// device's memory while it has other work. The curves themselves are kept, too, or borrowed: what f32 does not
+    /// bring to an end the host fits.
+    ///
+    /// Only GPUs have memory of their own, and there only the curves stay that [`fit_columns`](Self::fit_columns) fits
+    /// whole, from one start, without ties and without covariances of y
+    /// ([`is_on_device`](CurvesOnDevice::is_on_device)). The results of all others are the same, but all of the work is
+    /// done when they are read.
+    ///
+    /// ```
+    /// use popfit::{CurveFitter, Curves, Device, Formula};
+    ///
+    /// let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)")?, Device::cpu());
+    /// let curves = Curves::on_common_grid(vec![0.0, 1.0, 2.0], vec![3.0, 1.5, 0.75], vec![2.0, 1.0]);
+    /// let mut uploaded = fitter.upload(curves)?;
+    /// let columns = uploaded.fit()?.read()?;
+    /// assert!((columns.parameters[1] - 2f64.ln()).abs() < 1e-6);
+    /// uploaded.set_starts(vec![4.0, 0.3])?;
+    /// assert!((uploaded.fit()?.read()?.parameters[1] - 2f64.ln()).abs() < 1e-6);
+    /// # Ok::<(), popfit::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`fit`](Self::fit), and [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the device has no room
+    /// for all of the curves.
+    pub fn upload<'a>(&self, curves: Curves<'a>) -> Result<CurvesOnDevice<'a>> {
+        let run = self.checked()?;
+        let uploaded = run.upload(&curves)?;
+        Ok(CurvesOnDevice { run, curves, uploaded })
+    }
+}
+
+impl<'a> CurvesOnDevice<'a> {
+    /// Returns whether the curves lie in the memory of a device; if not, the host has them alone.
+    pub fn is_on_device(&self) -> bool {
+        self.uploaded.is_some()
+    }
+
+    /// Replaces the starts of the curves, (curves, parameters) or (parameters). Of their data nothing is sent again.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there are not as many starts as curves, and the errors
+    /// of the device. The curves keep their starts then, and where the device has failed, the host has them alone.
+    pub fn set_starts(&mut self, starts: impl Into<Values<'a>>) -> Result<()> {
+        let CurvesOnDevice { run, curves, uploaded } = self;
+        let shape = |curves: &Curves| curves.shape(run.model.predictors(), run.model.parameters());
+        // one row of starts does not say how many curves there are
+        curves.points = Some(shape(curves)?.1);
+        let earlier = std::mem::replace(&mut curves.starts, starts.into());
+        if let Err(mismatch) = shape(curves) {
+            curves.starts = earlier;
+            return Err(mismatch);
+        }
+        let sent = run.restart(curves, uploaded.take());
+        if sent.is_err() {
+            curves.starts = earlier;
+        }
+        *uploaded = sent?;
+        Ok(())
+    }
+
+    /// Fits all curves from their starts, and waits until the device has done so. The results stay there.
+    ///
+    /// # Errors
+    /// The errors of the device.
+    pub fn fit(&mut self) -> Result<ColumnsOnDevice<'_, 'a>> {
+        self.uploaded.as_mut().map_or(Ok(()), |uploaded| uploaded.fit())?;
+        Ok(ColumnsOnDevice { fitted: self })
+    }
+}
+
+impl ColumnsOnDevice<'_, '_> {
+    /// Copies the results to the host, and fits there what f32 has not brought to an end.
+    ///
+    /// # Errors
+    /// The errors of [`CurveFitter::fit`]. Where a device has failed, the curves are fitted again, as
+    /// [`cpu_fallback`](CurveFitter::cpu_fallback) says.
+    pub fn read(&mut self) -> Result<CurveColumns> {
+        let mut columns = CurveColumns::default();
+        self.read_into(&mut columns)?;
+        Ok(columns)
+    }
+
+    /// Reads results as [`read`](Self::read) does, into columns whose memory is reused.
+    ///
+    /// # Errors
+    /// The errors of [`read`](Self::read).
+    pub fn read_into(&mut self, columns: &mut CurveColumns) -> Result<()> {
+        let CurvesOnDevice { run, curves, uploaded } = &mut *self.fitted;
+        let (watch, mut fitted) = (Watch::new(None, 0), uploaded.as_deref_mut());
+        if fitted.is_none() {
+            return run.fit_columns(curves, columns, &watch);
+        }
+        run.with_attempts(&watch, |run| match fitted.take() {
+            Some(fitted) => run.read_columns(curves, fitted, columns, &watch),
+            None => run.fit_columns_here(curves, columns, &watch),
+        })
+    }
+}
