@@ -3,17 +3,18 @@
 // of a first sweep over the pixels, `reduce_continuum_sums`, before those of the second.
 
 var<private> sums: array<f32, SUMS>;
-var<workgroup> scratch: array<f32, 2080>; // 32 sums x 65: one column of padding against bank conflicts
+// (32 sums, 64 lanes), and one column of padding against bank conflicts. Two dimensions, so that constants among the
+// indices need no check of bounds
+var<workgroup> scratch: array<array<f32, 65>, 32>;
 var<workgroup> totals: array<f32, TOTALS>;
 
 // Lane s adds up the 64 partial sums of number first + s, sixteen at a time.
 fn fold(lane: u32, first: u32, count: u32) {
     if lane < count {
-        let row = lane * 65u;
         var partial = vec4<f32>();
-        for (var i = 0u; i < 64u; i += 4u) {
-            partial += vec4<f32>(scratch[row + i], scratch[row + i + 1u], scratch[row + i + 2u], scratch[row + i + 3u]);
-        }
+        //@for i 0 16
+        partial += vec4<f32>(scratch[lane][4 * $i], scratch[lane][4 * $i + 1], scratch[lane][4 * $i + 2], scratch[lane][4 * $i + 3]);
+        //@end
         totals[first + lane] = (partial.x + partial.y) + (partial.z + partial.w);
     }
 }

@@ -5,7 +5,7 @@
 // deep, two of each operand: while one is used the next one is on its way, fetched without a branch, because compilers
 // wait for a value at the end of the branch that fetches it. k ascends, as in product.wgsl. members, x
 // (vec4; ROWS x INNER a member), w (vec4; INNER x COLUMNS), y (vec4; ROWS x COLUMNS a member). Sums in f32. The host
-// emits TX and TY, 64 to 256 invocations, and x_at and w_at: four numbers, of f32 or of halves.
+// emits TX and TY, 64 to 256 invocations, of which each fetches X_LOADS and W_LOADS vec4 of a tile, and x_at and w_at: four numbers, of f32 or of halves.
 //
 // With ACTIVATED = 1 (0 or 1) a workgroup makes the rows of TILE_MEMBERS whole members, TILE_USED of its rows, and the
 // layer's activation is done on them before they are written: as by activate.wgsl, with the arrays of layer.wgsl.
@@ -14,38 +14,38 @@
 const INNER4: u32 = INNER / 4u;
 const COLUMNS4: u32 = COLUMNS / 4u;
 const DEPTH: u32 = 8u;
-const THREADS: u32 = TX * TY;
-const TILE_ROWS: u32 = 8u * TY;
 const TILE_COLUMNS4: u32 = 2u * TX;
-// vec4 of a tile that one invocation fetches: one or two
-const X_LOADS: u32 = TILE_ROWS * 2u / THREADS;
-const W_LOADS: u32 = TILE_COLUMNS4 * DEPTH / THREADS;
+// How many of its 8 rows, and how many k, the invocations fetch at once
+const X_ROWS: u32 = TX / 2u;
+const W_DEPTH: u32 = TY / 2u;
 
-// the last tile's first k
+// the last tile's first k, and whether it has all of its k
 const LAST: u32 = (INNER - 1u) / DEPTH * DEPTH;
+const IS_WHOLE: bool = INNER % DEPTH == 0u;
 
-// (two tiles, k / 4, row): a whole vec4 has one writer, since writing a component may write the others, too
-var<workgroup> x_tile: array<vec4<f32>, DEPTH / 2u * TILE_ROWS>;
-// (two tiles, k, column / 4)
-var<workgroup> w_tile: array<vec4<f32>, 2u * DEPTH * TILE_COLUMNS4>;
+// Tiles have a dimension for each part of a place that somebody knows as a constant, which needs no check of bounds: an
+// invocation reads and writes them at few places and constant distances from these.
+//
+// (two tiles, k / 4, row / 8, load, row of the load): a whole vec4 has one writer, since writing a component may write
+// the others, too
+var<workgroup> x_tile: array<array<array<array<array<vec4<f32>, X_ROWS>, X_LOADS>, TY>, 2>, 2>;
+// (two tiles, load, k of the load and half of the columns, column / 4 of the half)
+var<workgroup> w_tile: array<array<array<array<vec4<f32>, TX>, TY>, W_LOADS>, 2>;
 
 fn x_start(row: u32) -> u32 {
     return x_base(row / ROWS, 0u) + (row % ROWS) * INNER4;
 }
 
-// Four k of a row, zeros beyond the last.
-fn fetch_x(start: u32, k4: u32) -> vec4<f32> {
-    return select(vec4<f32>(), x_at(start + min(k4, INNER4 - 1u)), k4 < INNER4);
+// Four k of a row, `ahead` of those at `start`, which are the row's k4-th; zeros beyond the last.
+fn fetch_x(start: u32, k4: u32, ahead: u32) -> vec4<f32> {
+    let is_inside = IS_WHOLE | (k4 + ahead < INNER4);
+    return select(vec4<f32>(), x_at(start + select(0u, ahead, is_inside)), is_inside);
 }
 
-// Beyond the last k, where x is zero, any finite weights do: those of the last one.
-fn fetch_w(k: u32, column: u32) -> vec4<f32> {
-    return w_at(min(k, INNER - 1u) * COLUMNS4 + column);
-}
-
-// Puts the four k of one row into a tile.
-fn put_x(tile: u32, place: u32, value: vec4<f32>) {
-    x_tile[(2u * tile + place % 2u) * TILE_ROWS + place / 2u] = value;
+// The weights of four columns, `ahead` of the k-th ones at `start`. Beyond the last k, where x is zero, any finite
+// weights do: those of the last one.
+fn fetch_w(start: u32, k: u32, ahead: u32) -> vec4<f32> {
+    return w_at(start + select(min(k + ahead, INNER - 1u) - k, ahead, IS_WHOLE) * COLUMNS4);
 }
 
 //@for a 0 ACTIVATED
@@ -54,15 +54,30 @@ fn is_inside(row: u32, first: u32) -> bool {
     return row < TILE_USED && row / ROWS - first < DEPTH;
 }
 
-fn activate_place(place: u32, column: u32) {
+// Where a member's values and slopes are in w_tile: which load, and which row of it for each half of the columns.
+fn load_of(member: u32) -> u32 {
+    return member / W_DEPTH;
+}
+
+fn row_of(member: u32, half: u32) -> u32 {
+    return member % W_DEPTH * 2u + half;
+}
+
+// Replaces the values of four columns by their activations, and puts the slopes into the other tile.
+fn activate_place(place: u32, first_column: u32) {
+    let part = place % TILE_COLUMNS4;
+    let column = first_column + part;
     if column < COLUMNS4 {
-        let x = w_tile[place];
+        let member = place / TILE_COLUMNS4;
+        let load = load_of(member);
+        let row = row_of(member, part / TX);
+        let x = w_tile[0][load][row][part % TX];
         let a = layer(x.x, 4u * column);
         let b = layer(x.y, 4u * column + 1u);
         let c = layer(x.z, 4u * column + 2u);
         let d = layer(x.w, 4u * column + 3u);
-        w_tile[place] = vec4<f32>(a.x, b.x, c.x, d.x);
-        w_tile[place + DEPTH * TILE_COLUMNS4] = vec4<f32>(a.y, b.y, c.y, d.y);
+        w_tile[0][load][row][part % TX] = vec4<f32>(a.x, b.x, c.x, d.x);
+        w_tile[1][load][row][part % TX] = vec4<f32>(a.y, b.y, c.y, d.y);
     }
 }
 
@@ -71,20 +86,21 @@ fn activate_place(place: u32, column: u32) {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(local_invocation_id) lane: vec3<u32>,
-    @builtin(local_invocation_index) index: u32,
 ) {
     let rows = member_count() * ROWS;
     let last = max(rows, 1u) - 1u;
     let first_row = group.x * TILE_USED;
     let first_column = group.y * TILE_COLUMNS4;
     // what this invocation fetches: rows and columns beyond the last are clamped to it, and their results not written
-    //@for l 0 2
-    let x_place_$l = index + $lu * THREADS;
-    let x_start_$l = x_start(min(first_row + x_place_$l / 2u, last));
-    let w_place_$l = index + $lu * THREADS;
-    let w_column_$l = min(first_column + w_place_$l % TILE_COLUMNS4, COLUMNS4 - 1u);
-    let w_k_$l = w_place_$l / TILE_COLUMNS4;
+    let x_k4 = lane.x % 2u;
+    let x_row = lane.x / 2u;
+    let w_k = lane.y / 2u;
+    let w_start = w_k * COLUMNS4 + min(first_column + lane.y % 2u * TX + lane.x, COLUMNS4 - 1u);
+    //@for l 0 X_LOADS
+    let x_start_$l = x_start(min(first_row + 8u * lane.y + $lu * X_ROWS + x_row, last)) + x_k4;
     var x_next_$l = vec4<f32>();
+    //@end
+    //@for l 0 W_LOADS
     var w_next_$l = vec4<f32>();
     //@end
     //@for r 0 8
@@ -92,35 +108,29 @@ fn main(
     var y_$r_1 = vec4<f32>();
     //@end
     var tile = 0u;
-    //@for l 0 2
-    if $lu < X_LOADS {
-        put_x(tile, x_place_$l, fetch_x(x_start_$l, x_place_$l % 2u));
-    }
-    if $lu < W_LOADS {
-        w_tile[w_place_$l] = fetch_w(w_k_$l, w_column_$l);
-    }
+    //@for l 0 X_LOADS
+    x_tile[tile][x_k4][lane.y][$l][x_row] = fetch_x(x_start_$l, x_k4, 0u);
+    //@end
+    //@for l 0 W_LOADS
+    w_tile[tile][$l][lane.y][lane.x] = fetch_w(w_start + $lu * W_DEPTH * COLUMNS4, w_k + $lu * W_DEPTH, 0u);
     //@end
     workgroupBarrier();
     for (var k = 0u; k <= LAST; k += DEPTH) {
         // behind the last tile it is fetched once more, and not used
         let next = min(k + DEPTH, LAST);
-        //@for l 0 2
-        if $lu < X_LOADS {
-            x_next_$l = fetch_x(x_start_$l, next / 4u + x_place_$l % 2u);
-        }
-        if $lu < W_LOADS {
-            w_next_$l = fetch_w(next + w_k_$l, w_column_$l);
-        }
+        //@for l 0 X_LOADS
+        x_next_$l = fetch_x(x_start_$l, x_k4, next / 4u);
+        //@end
+        //@for l 0 W_LOADS
+        w_next_$l = fetch_w(w_start + $lu * W_DEPTH * COLUMNS4, w_k + $lu * W_DEPTH, next);
         //@end
         //@for h 0 2
-        let x_at_$h = (2u * tile + $hu) * TILE_ROWS + 8u * lane.y;
-        let w_at_$h = (tile * DEPTH + 4u * $hu) * TILE_COLUMNS4 + lane.x;
         //@for r 0 8
-        let x_$h_$r = x_tile[x_at_$h + $ru];
+        let x_$h_$r = x_tile[tile][$h][lane.y][$ru / X_ROWS][$ru % X_ROWS];
         //@end
         //@for c 0 4
-        let w_$h_$c_0 = w_tile[w_at_$h + $cu * TILE_COLUMNS4];
-        let w_$h_$c_1 = w_tile[w_at_$h + $cu * TILE_COLUMNS4 + TX];
+        let w_$h_$c_0 = w_tile[tile][(4u * $hu + $cu) / W_DEPTH][(4u * $hu + $cu) % W_DEPTH * 2u][lane.x];
+        let w_$h_$c_1 = w_tile[tile][(4u * $hu + $cu) / W_DEPTH][(4u * $hu + $cu) % W_DEPTH * 2u + 1u][lane.x];
         //@for r 0 8
         y_$r_0 += x_$h_$r[$c] * w_$h_$c_0;
         y_$r_1 += x_$h_$r[$c] * w_$h_$c_1;
@@ -128,13 +138,11 @@ fn main(
         //@end
         //@end
         tile = 1u - tile;
-        //@for l 0 2
-        if $lu < X_LOADS {
-            put_x(tile, x_place_$l, x_next_$l);
-        }
-        if $lu < W_LOADS {
-            w_tile[tile * DEPTH * TILE_COLUMNS4 + w_place_$l] = w_next_$l;
-        }
+        //@for l 0 X_LOADS
+        x_tile[tile][x_k4][lane.y][$l][x_row] = x_next_$l;
+        //@end
+        //@for l 0 W_LOADS
+        w_tile[tile][$l][lane.y][lane.x] = w_next_$l;
         //@end
         workgroupBarrier();
     }
@@ -143,23 +151,25 @@ fn main(
     for (var first = 0u; first < TILE_MEMBERS; first += DEPTH) {
         //@for r 0 8
         if is_inside(8u * lane.y + $ru, first) && (8u * lane.y + $ru) % ROWS == 0u {
-            let place = ((8u * lane.y + $ru) / ROWS - first) * TILE_COLUMNS4 + lane.x;
-            w_tile[place] = y_$r_0;
-            w_tile[place + TX] = y_$r_1;
+            let member = (8u * lane.y + $ru) / ROWS - first;
+            w_tile[0][load_of(member)][row_of(member, 0u)][lane.x] = y_$r_0;
+            w_tile[0][load_of(member)][row_of(member, 1u)][lane.x] = y_$r_1;
         }
         //@end
         workgroupBarrier();
-        for (var i = index; i < DEPTH * TILE_COLUMNS4; i += THREADS) {
-            activate_place(i, first_column + i % TILE_COLUMNS4);
+        for (var i = lane.y * TX + lane.x; i < DEPTH * TILE_COLUMNS4; i += TX * TY) {
+            activate_place(i, first_column);
         }
         workgroupBarrier();
         //@for r 0 8
         if is_inside(8u * lane.y + $ru, first) {
-            let place = ((8u * lane.y + $ru) / ROWS - first) * TILE_COLUMNS4 + lane.x;
-            let slope = place + DEPTH * TILE_COLUMNS4;
+            let member = (8u * lane.y + $ru) / ROWS - first;
             let is_value = (8u * lane.y + $ru) % ROWS == 0u;
-            y_$r_0 = select(y_$r_0 * w_tile[slope], w_tile[place], is_value);
-            y_$r_1 = select(y_$r_1 * w_tile[slope + TX], w_tile[place + TX], is_value);
+            let load = load_of(member);
+            let row_0 = row_of(member, 0u);
+            let row_1 = row_of(member, 1u);
+            y_$r_0 = select(y_$r_0 * w_tile[1][load][row_0][lane.x], w_tile[0][load][row_0][lane.x], is_value);
+            y_$r_1 = select(y_$r_1 * w_tile[1][load][row_1][lane.x], w_tile[0][load][row_1][lane.x], is_value);
         }
         //@end
         workgroupBarrier();

@@ -42,7 +42,7 @@ pub(super) fn declare_sums(constants: &mut Constants, sweeps: &[Sweep]) -> Resul
         for first in (0..sums).step_by(CHUNK) {
             let count = CHUNK.min(sums - first);
             for i in 0..count {
-                body += &format!("scratch[{}u + lane] = sums[{}];\n", i * (LANES + 1), first + i);
+                body += &format!("scratch[{i}][lane] = sums[{}];\n", first + i);
             }
             body += &format!("workgroupBarrier();\nfold(lane, {}u, {count}u);\nworkgroupBarrier();\n", total + first);
         }

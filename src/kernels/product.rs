@@ -164,6 +164,8 @@ impl Product {
                 let mut shader = context.start("product_tiled", text, dispatch);
                 shader.constants.unsigned("TX", x as usize);
                 shader.constants.unsigned("TY", y as usize);
+                shader.constants.unsigned("X_LOADS", 16 / x as usize);
+                shader.constants.unsigned("W_LOADS", 16 / y as usize);
                 shader.constants.unsigned("ACTIVATED", usize::from(activates));
                 shader.constants.unsigned("TILE_MEMBERS", members as usize);
                 shader.constants.unsigned("TILE_USED", (if activates { members * rows } else { 8 * y }) as usize);
