@@ -1,7 +1,7 @@
 // Adds an arm to the member's sums (see docs/src/equations.md): r = D - weight value continuum, J = weight continuum
 // tangents,
 //
-//   chi2 += r^T r,  g += J^T r,  A += J^T J - B^T C^-1 B,  B = S^T J,  S_jc = weight_j value_j q_c
+//   chi2 += r^T r,  g += J^T r,  A += J^T J - B^T C^-1 B,  B = S^T J,  S_jc = weight_j value_j q_c(lambda_j)
 //
 // One workgroup a member. members, state (read-write), pixel_data, weight (PIXELS a spectrum). The rows are a buffer's
 // (stored_rows.wgsl) or resampled here (resampled_rows.wgsl), the continuum is continuum.wgsl's (projection.wgsl), is
@@ -15,7 +15,8 @@ const CROSS: u32 = 1u + UNIQUE + UNIQUE * (UNIQUE + 1u) / 2u; // B, TERMS x UNIQ
 
 fn add_pixel(place: Place, j: u32, w: f32, d: f32) {
     let value = row_0(place);
-    let scaled = w * continuum_at(j);
+    load_basis(j);
+    let scaled = w * level();
     let r = d - scaled * value;
     let row = add_residual(r);
     //@for i 0 UNIQUE
@@ -27,7 +28,7 @@ fn add_pixel(place: Place, j: u32, w: f32, d: f32) {
     //@end
     let wv = w * row.x * value;
     //@for c 0 TERMS
-    let s_$c = wv * q[$c];
+    let s_$c = wv * p[$c];
     //@for i 0 UNIQUE
     sums[CROSS + $cu * UNIQUE + $iu] += s_$c * j_$i;
     //@end
@@ -39,8 +40,15 @@ fn cross_at(c: u32, i: u32) -> u32 {
     return FIRST + CROSS + c * UNIQUE + i;
 }
 
-// Column i of B <- L^-1 B.
+// Column i of B <- L^-1 T B: from the stored basis to the orthonormal one, by the transform T, and on.
 fn forward_substitute(i: u32) {
+    for (var c = term_count(); c > 0u; c--) {
+        var sum = 0.0;
+        for (var d = 0u; d < c; d++) {
+            sum += transform_at(c - 1u, d) * totals[cross_at(d, i)];
+        }
+        totals[cross_at(c - 1u, i)] = sum;
+    }
     for (var c = 0u; c < TERMS; c++) {
         var sum = totals[cross_at(c, i)];
         for (var k = 0u; k < c; k++) {

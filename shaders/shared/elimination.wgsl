@@ -8,11 +8,6 @@
 // A matrix that is not positive definite leaves NaN, and the step is rejected.
 //@use math, members, state, packed, tree, basis
 
-// The number of terms as the compiler cannot know it: unrolling these loops takes software drivers seconds.
-fn term_count() -> u32 {
-    return min(TERMS, arrayLength(&transform));
-}
-
 // Coefficient r of the totals, S^T D and then a, behind the triangle C, which becomes L.
 fn coefficient(r: u32) -> u32 {
     return TRIANGLE + r;
@@ -68,15 +63,48 @@ fn backward(first: u32) {
     }
 }
 
+// Adds a pixel, whose basis is loaded, to the sums S^T S and S^T D of the stored basis.
 fn add_to_continuum(value: f32, w: f32, d: f32) {
     let scaled = w * value;
     //@for c 0 TERMS
-    let s_$c = scaled * q[$c];
+    let s_$c = scaled * p[$c];
     //@for k 0 $c+1
     sums[$c * ($c + 1) / 2 + $k] += s_$c * s_$k;
     //@end
     sums[TRIANGLE + $cu] += s_$c * d;
     //@end
+}
+
+// Brings the sums of the stored basis to the orthonormal one: T C T^T and T S^T D, T the transform.
+fn orthonormalise(lane: u32) {
+    let terms = term_count();
+    var image = 0.0;
+    // 1. C T^T, and T S^T D
+    if lane < terms {
+        for (var r = 0u; r < terms; r++) {
+            var sum = 0.0;
+            for (var k = 0u; k <= lane; k++) {
+                sum += totals[packed_symmetric(r, k)] * transform_at(lane, k);
+            }
+            scratch[r][lane] = sum;
+        }
+        for (var k = 0u; k <= lane; k++) {
+            image += transform_at(lane, k) * totals[coefficient(k)];
+        }
+    }
+    workgroupBarrier();
+    // 2. T times that
+    if lane < terms {
+        for (var c = 0u; c <= lane; c++) {
+            var sum = 0.0;
+            for (var k = 0u; k <= lane; k++) {
+                sum += transform_at(lane, k) * scratch[k][c];
+            }
+            totals[packed(lane, c)] = sum;
+        }
+        totals[coefficient(lane)] = image;
+    }
+    workgroupBarrier();
 }
 
 // a and ln det C, or NaN.
@@ -99,16 +127,16 @@ fn eliminate(rows: Rows, position: u32, slot: u32, lane: u32) {
     let spectrum = spectrum_of(slot);
     let data_start = pixel_data_base(position, spectrum) + FIRST_DATA;
     let weight_start = weight_base(position, spectrum);
-    let basis_start = basis_base(position, spectrum);
-    let transform_start = transform_base(position, spectrum);
+    find_basis(position, spectrum);
     for (var j = lane; j < PIXELS; j += 64u) {
         let w = weight[weight_start + j];
         if w > 0.0 {
-            load_basis(basis_start, transform_start, j);
+            load_basis(j);
             add_to_continuum(row_0(look_at(rows, j)), w, pixel_data[data_start + j]);
         }
     }
     reduce_continuum_sums(lane);
+    orthonormalise(lane);
     if lane == 0u {
         conclude(slot);
     }

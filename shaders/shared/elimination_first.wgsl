@@ -1,14 +1,10 @@
 // The continuum of a member, solved by the kernel that needs it, for normal.wgsl: as projection.wgsl, from `totals`.
-//@use elimination, smooth
+//@use elimination
 
 fn prepare_continuum(rows: Rows, position: u32, slot: u32, lane: u32) {
-    find_basis(position, spectrum_of(slot));
     eliminate(rows, position, slot, lane);
+    set_stored(lane);
     clear_sums();
-}
-
-fn coefficient_of(c: u32) -> f32 {
-    return solved(c);
 }
 
 fn rest_of(c: u32) -> f32 {
@@ -20,5 +16,5 @@ fn factor_at(row: u32, column: u32) -> f32 {
 }
 
 fn continuum_failed() -> bool {
-    return is_nan(coefficient_of(0u));
+    return is_nan(solved(0u));
 }

@@ -3,7 +3,18 @@
 fn prepare_continuum(rows: Rows, position: u32, slot: u32, lane: u32) {
 }
 
-fn continuum_at(pixel: u32) -> f32 {
+fn load_basis(pixel: u32) {
+}
+
+fn level() -> f32 {
+    return 1.0;
+}
+
+fn term_count() -> u32 {
+    return 0u;
+}
+
+fn transform_at(c: u32, d: u32) -> f32 {
     return 1.0;
 }
 

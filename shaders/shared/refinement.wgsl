@@ -19,11 +19,7 @@ fn unsolved(c: u32) -> f32 {
 
 // The residual of a pixel whose basis is loaded.
 fn residual_of(value: f32, w: f32, d: f32) -> f32 {
-    var level = 0.0;
-    //@for c 0 TERMS
-    level += refined[$c] * q[$c];
-    //@end
-    return d - w * level * value;
+    return d - w * level() * value;
 }
 
 fn add_to_slopes(value: f32, w: f32, d: f32) {
@@ -31,7 +27,7 @@ fn add_to_slopes(value: f32, w: f32, d: f32) {
     let loss = loss_at(r);
     let slope = w * value * loss.y * r;
     //@for c 0 TERMS
-    sums[$c] += slope * q[$c];
+    sums[$c] += slope * p[$c];
     //@end
     sums[TERMS] += loss.z;
     sums[TERMS + 1u] += 1.0;
@@ -45,6 +41,13 @@ fn add_weighted(value: f32, w: f32, d: f32) {
 
 // A Newton step; NaN where the first fit has failed.
 fn take_step() {
+    for (var c = term_count(); c > 0u; c--) {
+        var sum = 0.0;
+        for (var d = 0u; d < c; d++) {
+            sum += transform_at(c - 1u, d) * totals[REFINED + d];
+        }
+        totals[REFINED + c - 1u] = sum;
+    }
     forward(REFINED);
     backward(REFINED);
     let curvature = totals[REFINED + TERMS] / max(totals[REFINED + TERMS + 1u], 1.0);
@@ -57,13 +60,12 @@ fn sweep(rows: Rows, position: u32, slot: u32, lane: u32, is_last: bool) {
     let spectrum = spectrum_of(slot);
     let data_start = pixel_data_base(position, spectrum);
     let weight_start = weight_base(position, spectrum);
-    let basis_start = basis_base(position, spectrum);
-    let transform_start = transform_base(position, spectrum);
     clear_sums();
+    set_stored(lane);
     for (var j = lane; j < PIXELS; j += 64u) {
         let w = weight[weight_start + j];
         if w > 0.0 {
-            load_basis(basis_start, transform_start, j);
+            load_basis(j);
             let value = row_0(look_at(rows, j));
             let d = pixel_data[data_start + j];
             if is_last {
@@ -90,6 +92,7 @@ fn refine(rows: Rows, position: u32, slot: u32, lane: u32) {
     }
     sweep(rows, position, slot, lane, true);
     reduce_continuum_sums(lane);
+    orthonormalise(lane);
     if lane == 0u {
         let is_sound = factorise();
         forward(TRIANGLE);

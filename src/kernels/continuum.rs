@@ -2,8 +2,9 @@
 //! Writes a and C's Cholesky factor, adds ln det C. Under a robust loss, `robust.rs` then refines a. Rows f32 or f64,
 //! sums and the solve f64. Twin of `shaders/continuum.wgsl`.
 //!
-//! Here the sums are made in the stored basis and transformed to the orthonormal p = transform · basis afterwards, in
-//! f64. The shader forms the orthonormal basis pixel by pixel, which its sums in f32 (a tree in a fixed order) need.
+//! The sums are made in the stored basis and transformed to the orthonormal p = transform · basis afterwards, here in
+//! f64, in the shader in f32 (a tree in a fixed order). Spectra whose weights would make that inexact have bases of
+//! their own (`model/set_basis.rs`).
 
 use pulp::{Simd, WithSimd};
 
@@ -125,7 +126,7 @@ impl Continuum {
     pub(super) fn declare_sweeps(&self, shader: &mut Shader) -> Vec<Sweep> {
         let terms = self.basis.terms;
         let sums = pixel_sums::of_continuum(terms);
-        let mut sweeps = vec![Sweep { function: "reduce_continuum_sums", sums, kept: 0 }];
+        let mut sweeps = vec![Sweep { function: "reduce_continuum_sums", sums, kept: terms }];
         shader.constants.unsigned("FIRST_DATA", if self.loss.is_some() { self.pixels } else { 0 });
         shader.uses.push(if self.loss.is_some() { "refinement" } else { "no_refinement" });
         if let Some(loss) = self.loss {

@@ -144,7 +144,9 @@ impl Normal {
             shader.constants.unsigned("OF_LOSS", own);
         }
         let of_loss = if self.loss.is_some() { pixel_sums::OF_LOSS } else { 0 };
-        sweeps.push(Sweep { function: "reduce_sums", sums: own + of_loss, kept: 0 });
+        // the coefficients in the stored basis are the continuum's, if that is solved here
+        let kept = if continuum.is_some() { 0 } else { terms };
+        sweeps.push(Sweep { function: "reduce_sums", sums: own + of_loss, kept });
         pixel_sums::declare_sums(&mut shader.constants, &sweeps)?;
         Ok(shader)
     }

@@ -79,7 +79,7 @@ pub(super) const fn of_normal(parameters: usize, terms: usize) -> usize {
 /// Returns how many bytes of workgroup memory a kernel needs for the sums of a continuum and of the normal matrix.
 pub(super) fn workgroup_bytes(columns: &[usize], terms: usize, is_robust: bool) -> u32 {
     let of_loss = if is_robust { of_refinement(terms) + terms + OF_LOSS } else { 0 };
-    let totals = of_continuum(terms) + of_normal(unique(columns).len(), terms) + of_loss;
+    let totals = of_continuum(terms) + terms + of_normal(unique(columns).len(), terms) + of_loss;
     bytes_of(totals) as u32
 }
 
@@ -132,7 +132,7 @@ mod tests {
     fn the_largest_arms_have_room() {
         let largest: Vec<usize> = (0..MAX_SIZE).collect();
         let refined = Sweep { function: "b", sums: of_refinement(MAX_SIZE), kept: MAX_SIZE };
-        let continuum = || [sweep("a", of_continuum(MAX_SIZE)), Sweep { ..refined }];
+        let continuum = || [Sweep { kept: MAX_SIZE, ..sweep("a", of_continuum(MAX_SIZE)) }, Sweep { ..refined }];
         let normal = || sweep("c", of_normal(MAX_SIZE, MAX_SIZE) + OF_LOSS);
         let fails = |sweeps: &[Sweep]| declare_sums(&mut Constants::default(), sweeps).err().map(|e| e.to_string());
         assert_eq!(fails(&continuum()), None);

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 /// Files of `shaders/shared/`.
-const SHARED: [(&str, &str); 37] = [
+const SHARED: [(&str, &str); 36] = [
     ("activation", include_str!("../../shaders/shared/activation.wgsl")),
     ("basis", include_str!("../../shaders/shared/basis.wgsl")),
     ("box", include_str!("../../shaders/shared/box.wgsl")),
@@ -41,7 +41,6 @@ const SHARED: [(&str, &str); 37] = [
     ("small_bounded", include_str!("../../shaders/shared/small_bounded.wgsl")),
     ("small_fit", include_str!("../../shaders/shared/small_fit.wgsl")),
     ("small_unbounded", include_str!("../../shaders/shared/small_unbounded.wgsl")),
-    ("smooth", include_str!("../../shaders/shared/smooth.wgsl")),
     ("solve", include_str!("../../shaders/shared/solve.wgsl")),
     ("state", include_str!("../../shaders/shared/state.wgsl")),
     ("stored_rows", include_str!("../../shaders/shared/stored_rows.wgsl")),
