@@ -12,8 +12,9 @@
 var<workgroup> weights: array<f32, SEGMENTS * (HALF + 1u)>;
 var<workgroup> slopes: array<f32, SEGMENTS * (HALF + 1u)>;
 
-fn row_at(source: u32, segment: vec3<u32>, pixel: i32) -> f32 {
-    return input[source + u32(clamp(pixel, i32(segment.x), i32(segment.y) - 1))];
+// A place of a row inside a segment.
+fn inside(segment: vec3<u32>, pixel: i32) -> u32 {
+    return u32(clamp(pixel, i32(segment.x), i32(segment.y) - 1));
 }
 
 @compute @workgroup_size(64)
@@ -43,23 +44,27 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let kernel = segment.z * (HALF + 1u);
     // the member's own width
     let reach = min(HALF, max(1u, u32(ceil(max(v, 0.0) * by_vsini(segment.z)))));
-    for (var r = 0u; r < ROWS; r++) {
-        let row = source + r * COLUMNS;
-        let middle = input[row + pixel];
-        var sum = weights[kernel] * middle;
-        var slope = slopes[kernel] * middle;
-        for (var k = 1u; k <= reach; k++) {
-            let both = row_at(row, segment, i32(pixel) - i32(k)) + row_at(row, segment, i32(pixel + k));
-            sum += weights[kernel + k] * both;
-            slope += slopes[kernel + k] * both;
-        }
-        if r == 0u {
-            output[target_base] = sum;
-            if OUTPUT_ROWS > ROWS {
-                output[target_base + COLUMNS] = slope;
-            }
-        } else {
-            output[target_base + (r + OUTPUT_ROWS - ROWS) * COLUMNS] = sum;
-        }
+    // the rows side by side, which share places and weights
+    //@for r 0 ROWS
+    let middle_$r = input[source + $ru * COLUMNS + pixel];
+    var sum_$r = weights[kernel] * middle_$r;
+    //@end
+    var slope = slopes[kernel] * middle_0;
+    for (var k = 1u; k <= reach; k++) {
+        let left = source + inside(segment, i32(pixel) - i32(k));
+        let right = source + inside(segment, i32(pixel + k));
+        let weight = weights[kernel + k];
+        //@for r 0 ROWS
+        let both_$r = input[left + $ru * COLUMNS] + input[right + $ru * COLUMNS];
+        sum_$r += weight * both_$r;
+        //@end
+        slope += slopes[kernel + k] * both_0;
     }
+    output[target_base] = sum_0;
+    if OUTPUT_ROWS > ROWS {
+        output[target_base + COLUMNS] = slope;
+    }
+    //@for r 1 ROWS
+    output[target_base + ($ru + OUTPUT_ROWS - ROWS) * COLUMNS] = sum_$r;
+    //@end
 }

@@ -97,7 +97,7 @@ fn main(
     let w_k = lane.y / 2u;
     let w_start = w_k * COLUMNS4 + min(first_column + lane.y % 2u * TX + lane.x, COLUMNS4 - 1u);
     //@for l 0 X_LOADS
-    let x_start_$l = x_start(min(first_row + 8u * lane.y + $lu * X_ROWS + x_row, last)) + x_k4;
+    let x_start_$l = x_start(min(first_row + x_row + $lu * X_ROWS + 8u * lane.y, last)) + x_k4;
     var x_next_$l = vec4<f32>();
     //@end
     //@for l 0 W_LOADS
