@@ -13,7 +13,9 @@ fn fold(lane: u32, first: u32, count: u32) {
     if lane < count {
         var partial = vec4<f32>();
         //@for i 0 16
-        partial += vec4<f32>(scratch[lane][4 * $i], scratch[lane][4 * $i + 1], scratch[lane][4 * $i + 2], scratch[lane][4 * $i + 3]);
+        let first_$i = vec2<f32>(scratch[lane][4 * $i], scratch[lane][4 * $i + 1]);
+        let last_$i = vec2<f32>(scratch[lane][4 * $i + 2], scratch[lane][4 * $i + 3]);
+        partial += vec4<f32>(first_$i, last_$i);
         //@end
         totals[first + lane] = (partial.x + partial.y) + (partial.z + partial.w);
     }

@@ -5,7 +5,8 @@
 // deep, two of each operand: while one is used the next one is on its way, fetched without a branch, because compilers
 // wait for a value at the end of the branch that fetches it. k ascends, as in product.wgsl. members, x
 // (vec4; ROWS x INNER a member), w (vec4; INNER x COLUMNS), y (vec4; ROWS x COLUMNS a member). Sums in f32. The host
-// emits TX and TY, 64 to 256 invocations, of which each fetches X_LOADS and W_LOADS vec4 of a tile, and x_at and w_at: four numbers, of f32 or of halves.
+// emits TX and TY, 64 to 256 invocations, of which each fetches X_LOADS and W_LOADS vec4 of a tile, and x_at and w_at:
+// four numbers, of f32 or of halves.
 //
 // With ACTIVATED = 1 (0 or 1) a workgroup makes the rows of TILE_MEMBERS whole members, TILE_USED of its rows, and the
 // layer's activation is done on them before they are written: as by activate.wgsl, with the arrays of layer.wgsl.
@@ -39,7 +40,7 @@ fn x_start(row: u32) -> u32 {
 // Four k of a row, `ahead` of those at `start`, which are the row's k4-th; zeros beyond the last.
 fn fetch_x(start: u32, k4: u32, ahead: u32) -> vec4<f32> {
     let is_inside = IS_WHOLE | (k4 + ahead < INNER4);
-    return select(vec4<f32>(), x_at(start + select(0u, ahead, is_inside)), is_inside);
+    return select(vec4<f32>(), x_at(start + select(INNER4 - 1u - k4, ahead, is_inside)), is_inside);
 }
 
 // The weights of four columns, `ahead` of the k-th ones at `start`. Beyond the last k, where x is zero, any finite

@@ -25,13 +25,14 @@ pub struct ColumnsOnDevice<'f, 'a> {
 
 impl CurveFitter {
     /// Sends curves to the device, where they stay: for fits of the same data from several starts, and to fill the
-    /// device's memory while it has other work. The curves themselves are kept, too, or borrowed: what f32 does not
-    /// bring to an end the host fits.
+    /// device's memory while it has other work. Results are those of [`fit_columns`](Self::fit_columns), to the bit.
+    /// The curves themselves are kept, too, or borrowed: what f32 does not bring to an end the host fits.
     ///
-    /// Only GPUs have memory of their own, and there only the curves stay that [`fit_columns`](Self::fit_columns) fits
-    /// whole, from one start, without ties and without covariances of y
-    /// ([`is_on_device`](CurvesOnDevice::is_on_device)). The results of all others are the same, but all of the work is
-    /// done when they are read.
+    /// Only GPUs have memory of their own, and there only the curves stay whose fits a GPU makes whole: of a formula of
+    /// at most 8 parameters at up to 128 points, by least squares without priors, from one start, without ties and
+    /// without covariances of y, and not to be [`exact`](Self::exact). Nor do they stay where the device has no room
+    /// for them, or fails. [`is_on_device`](CurvesOnDevice::is_on_device) tells. Others are fitted when their results
+    /// are read, as `fit_columns` fits them.
     ///
     /// ```
     /// use popfit::{CurveFitter, Curves, Device, Formula};
@@ -47,11 +48,10 @@ impl CurveFitter {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`fit`](Self::fit), and [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the device has no room
-    /// for all of the curves.
+    /// The errors of [`fit`](Self::fit) for settings and arrays.
     pub fn upload<'a>(&self, curves: Curves<'a>) -> Result<CurvesOnDevice<'a>> {
         let run = self.checked()?;
-        let uploaded = run.upload(&curves)?;
+        let uploaded = none_of_failed_device(run.upload(&curves))?;
         Ok(CurvesOnDevice { run, curves, uploaded })
     }
 }
@@ -65,8 +65,8 @@ impl<'a> CurvesOnDevice<'a> {
     /// Replaces the starts of the curves, (curves, parameters) or (parameters). Of their data nothing is sent again.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there are not as many starts as curves, and the errors
-    /// of the device. The curves keep their starts then, and where the device has failed, the host has them alone.
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there are not as many starts as curves, which keep
+    /// their starts then.
     pub fn set_starts(&mut self, starts: impl Into<Values<'a>>) -> Result<()> {
         let CurvesOnDevice { run, curves, uploaded } = self;
         let shape = |curves: &Curves| curves.shape(run.model.predictors(), run.model.parameters());
@@ -77,20 +77,19 @@ impl<'a> CurvesOnDevice<'a> {
             curves.starts = earlier;
             return Err(mismatch);
         }
-        let sent = run.restart(curves, uploaded.take());
-        if sent.is_err() {
-            curves.starts = earlier;
-        }
-        *uploaded = sent?;
+        *uploaded = none_of_failed_device(run.restart(curves, uploaded.take()))?;
         Ok(())
     }
 
-    /// Fits all curves from their starts, and waits until the device has done so. The results stay there.
+    /// Fits all curves from their starts, and waits until the device has done so. The results stay there. If the device
+    /// fails, the curves are fitted when results are read.
     ///
     /// # Errors
-    /// The errors of the device.
+    /// None at present: what a device cannot do is said when its results are read.
     pub fn fit(&mut self) -> Result<ColumnsOnDevice<'_, 'a>> {
-        self.uploaded.as_mut().map_or(Ok(()), |uploaded| uploaded.fit())?;
+        if let Some(mut uploaded) = self.uploaded.take() {
+            self.uploaded = none_of_failed_device(uploaded.fit().map(|()| Some(uploaded)))?;
+        }
         Ok(ColumnsOnDevice { fitted: self })
     }
 }
@@ -113,13 +112,25 @@ impl ColumnsOnDevice<'_, '_> {
     /// The errors of [`read`](Self::read).
     pub fn read_into(&mut self, columns: &mut CurveColumns) -> Result<()> {
         let CurvesOnDevice { run, curves, uploaded } = &mut *self.fitted;
-        let (watch, mut fitted) = (Watch::new(None, 0), uploaded.as_deref_mut());
+        let (watch, mut fitted) = (Watch::new(None, 0), uploaded.take());
         if fitted.is_none() {
             return run.fit_columns(curves, columns, &watch);
         }
         run.with_attempts(&watch, |run| match fitted.take() {
-            Some(fitted) => run.read_columns(curves, fitted, columns, &watch),
+            Some(mut fitted) => {
+                run.read_columns(curves, &mut *fitted, columns, &watch)?;
+                *uploaded = Some(fitted);
+                Ok(())
+            }
             None => run.fit_columns_here(curves, columns, &watch),
         })
+    }
+}
+
+/// Returns what lies on a device, or `None` if that has failed: the host has the curves, too, and no result is lost.
+fn none_of_failed_device(sent: Result<Option<Box<dyn UploadedFits>>>) -> Result<Option<Box<dyn UploadedFits>>> {
+    match sent {
+        Err(failure) if failure.is_of_device() => Ok(None),
+        sent => sent,
     }
 }

@@ -64,14 +64,15 @@ impl GpuSmallFitter {
         Ok(Ready { kernel, places })
     }
 
-    /// Compiles the kernel and creates its buffers, for half as many fits after each failure for want of memory.
-    fn make_any_ready(&mut self, shape: Shape) -> Result<Ready> {
-        let mut ready = self.make_ready(shape);
-        while self.capacity > PART && matches!(ready, Err(Error::OutOfMemory { .. })) {
+    /// Makes something for as many fits as the present capacity, and for half as many after each failure for want of
+    /// memory.
+    fn for_any_capacity<T>(&mut self, make: impl Fn(&GpuSmallFitter) -> Result<T>) -> Result<T> {
+        let mut made = make(self);
+        while self.capacity > PART && matches!(made, Err(Error::OutOfMemory { .. })) {
             self.capacity = (self.capacity / 2).next_multiple_of(PART);
-            ready = self.make_ready(shape);
+            made = make(self);
         }
-        ready
+        made
     }
 
     /// Begins some parts, as many as the buffers hold at most, sends their fits to the device, and lets it make them.
@@ -123,7 +124,7 @@ impl SmallFitter for GpuSmallFitter {
                     }
                     // frees its buffers before the next ones are created
                     self.ready = None;
-                    let ready = self.make_any_ready(shape)?;
+                    let ready = self.for_any_capacity(|fitter| fitter.make_ready(shape))?;
                     ready.kernel.send_grid(parts, some);
                     self.ready = Some(ready);
                     continue;
@@ -134,9 +135,11 @@ impl SmallFitter for GpuSmallFitter {
         flight.map_or(Ok(()), |last| self.land(parts, last))
     }
 
-    fn upload(self: Box<Self>, parts: &dyn SmallParts) -> Result<Option<Box<dyn UploadedFits>>> {
-        let capacity = self.capacity.min(parts.count().max(1) * PART);
-        let uploaded = GpuUploadedFits::new(self.context, &self.problem, capacity, parts)?;
+    fn upload(mut self: Box<Self>, parts: &dyn SmallParts) -> Result<Option<Box<dyn UploadedFits>>> {
+        self.capacity = self.capacity.min(parts.count().max(1) * PART);
+        let uploaded = self.for_any_capacity(|fitter| {
+            GpuUploadedFits::new(fitter.context.clone(), &fitter.problem, fitter.capacity, parts)
+        })?;
         Ok(uploaded.map(|uploaded| Box::new(uploaded) as Box<dyn UploadedFits>))
     }
 }

@@ -134,18 +134,16 @@ impl Normal {
         constants.unsigned("PIXELS", self.pixels);
         constants.unsigned("TERMS", terms);
         constants.unsigned("TRIANGLE", packed_length(terms));
-        let count = pixel_sums::declare_tangents(constants, &self.columns)?;
+        let own = pixel_sums::of_normal(pixel_sums::declare_tangents(constants, &self.columns)?, terms);
         let mut sweeps = continuum.map_or(Vec::new(), |continuum| continuum.declare_sweeps(&mut shader));
         shader.constants.unsigned("FIRST", sweeps.iter().map(|sweep| sweep.sums).sum());
-        let own = pixel_sums::of_normal(count, terms);
         shader.uses.push(if self.loss.is_some() { "robust" } else { "least_squares" });
-        if let Some(loss) = self.loss {
+        let of_loss = self.loss.map_or(0, |loss| {
             robust::declare_loss(&mut shader, loss);
             shader.constants.unsigned("OF_LOSS", own);
-        }
-        let of_loss = if self.loss.is_some() { pixel_sums::OF_LOSS } else { 0 };
-        // the coefficients in the stored basis are the continuum's, if that is solved here
-        let kept = if continuum.is_some() { 0 } else { terms };
+            pixel_sums::OF_LOSS
+        });
+        let kept = if continuum.is_some() { 0 } else { terms }; // coefficients in the stored basis
         sweeps.push(Sweep { function: "reduce_sums", sums: own + of_loss, kept });
         pixel_sums::declare_sums(&mut shader.constants, &sweeps)?;
         Ok(shader)

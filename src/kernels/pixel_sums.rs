@@ -133,11 +133,11 @@ mod tests {
         let largest: Vec<usize> = (0..MAX_SIZE).collect();
         let refined = Sweep { function: "b", sums: of_refinement(MAX_SIZE), kept: MAX_SIZE };
         let continuum = || [Sweep { kept: MAX_SIZE, ..sweep("a", of_continuum(MAX_SIZE)) }, Sweep { ..refined }];
-        let normal = || sweep("c", of_normal(MAX_SIZE, MAX_SIZE) + OF_LOSS);
+        let normal = |kept| Sweep { kept, ..sweep("c", of_normal(MAX_SIZE, MAX_SIZE) + OF_LOSS) };
         let fails = |sweeps: &[Sweep]| declare_sums(&mut Constants::default(), sweeps).err().map(|e| e.to_string());
         assert_eq!(fails(&continuum()), None);
-        assert_eq!(fails(&[normal()]), None);
-        let fused: Vec<Sweep> = continuum().into_iter().chain([normal()]).collect();
+        assert_eq!(fails(&[normal(MAX_SIZE)]), None);
+        let fused: Vec<Sweep> = continuum().into_iter().chain([normal(0)]).collect();
         let bytes = bytes_of(fused.iter().map(|sweep| sweep.sums + sweep.kept).sum());
         assert_eq!(bytes, workgroup_bytes(&largest, MAX_SIZE, true) as usize);
         let message = fails(&fused).unwrap();

@@ -1,6 +1,6 @@
 //! Curves that stay on a GPU have the results of curves that are sent for each fit, to the bit.
 
-use popfit::low_level::gpu::{Fault, Faults};
+use popfit::low_level::gpu::{Fault, Faults, GpuDevice};
 use popfit::low_level::solver::Device as _;
 use popfit::{CurveColumns, CurveFitter, Curves, Device, DeviceCalls, Error, Formula};
 use popfit_testing::sequence::Sequence;
@@ -104,17 +104,21 @@ fn bad_curves_between_good_ones_stay_bad() {
 }
 
 #[test]
-fn starts_with_units_of_their_own_are_sent_after_starts_without() {
+fn starts_may_come_to_need_units_of_their_own_and_cease_to() {
     let Some(gpu) = gpu() else { return };
-    let decays = Decays::new(200);
-    let mut others = decays.starts.clone();
-    others[3 * 70] = 1e9;
-    let fitter = fitter(gpu);
-    let mut uploaded = fitter.upload(decays.plain()).unwrap();
-    uploaded.set_starts(&others).unwrap();
-    assert!(uploaded.is_on_device());
-    let own = fitter.fit_columns(&Curves::on_common_grid(&decays.x, &decays.y, &others)).unwrap();
-    assert!(bits(&uploaded.fit().unwrap().read().unwrap()) == bits(&own));
+    for (count, far) in [(200, 70), (MANY, MANY - 3)] {
+        let decays = Decays::new(count);
+        let mut others = decays.starts.clone();
+        others[3 * far] = 1e9;
+        // on either side of the square root of 2 in f64 and in f32, where units change
+        others[4] = 1.414_213_59;
+        let fitter = fitter(gpu.clone());
+        let curves = |starts| Curves::on_common_grid(&decays.x, &decays.y, starts);
+        assert_same(&fitter, curves, [&decays.starts, &others]);
+        let mut near = others.clone();
+        near[3 * far] = decays.starts[3 * far];
+        assert_same(&fitter, curves, [&others, &near]);
+    }
 }
 
 #[test]
@@ -163,38 +167,56 @@ fn curves_of_several_places_are_sent_once() {
 fn what_has_no_place_on_a_device_is_fitted_when_it_is_read() {
     let Some(gpu) = gpu() else { return };
     let decays = Decays::new(70);
+    let other_starts = decays.other_starts();
+    let elsewhere = Curves::on_common_grid(&decays.x, &decays.y, &other_starts);
     let on_gpu = fitter(gpu);
     let others = [
         fitter(Device::cpu()),
         on_gpu.clone().starts(2),
         on_gpu.clone().exact(true),
         on_gpu.clone().tie("c", "0.1*a"),
-        on_gpu.prior("k", 1.0, 0.5),
+        on_gpu.clone().prior("k", 1.0, 0.5),
     ];
     for fitter in others {
-        let own = bits(&fitter.fit_columns(&decays.plain()).unwrap());
         let mut uploaded = fitter.upload(decays.plain()).unwrap();
         assert!(!uploaded.is_on_device());
-        assert!(bits(&uploaded.fit().unwrap().read().unwrap()) == own);
-        uploaded.set_starts(decays.other_starts()).unwrap();
+        assert!(bits(&uploaded.fit().unwrap().read().unwrap()) == bits(&fitter.fit_columns(&decays.plain()).unwrap()));
+        uploaded.set_starts(&other_starts).unwrap();
         assert!(!uploaded.is_on_device());
+        assert!(bits(&uploaded.fit().unwrap().read().unwrap()) == bits(&fitter.fit_columns(&elsewhere).unwrap()));
     }
+    let nothing = Curves::on_common_grid(&decays.x, Vec::<f64>::new(), Vec::<f64>::new());
+    let mut uploaded = on_gpu.upload(nothing).unwrap();
+    assert!(!uploaded.is_on_device() && uploaded.fit().unwrap().read().unwrap().is_empty());
+}
+
+/// Uploads, fits, reads, gives other starts, fits and reads again on a GPU that meets a fault at each of its calls in
+/// turn: nothing fails, and after a failure the curves are the host's.
+fn sweep(shared: &GpuDevice, fault: Fault) {
+    let decays = Decays::new(300);
+    let starts = decays.other_starts();
+    let mut met = 0;
+    for call in 1.. {
+        let gpu = shared.clone().with_faults(Faults::new(fault, call, false)).unwrap();
+        let fitter = fitter(gpu.clone()).cpu_fallback(true);
+        let mut uploaded = fitter.upload(decays.plain()).unwrap();
+        let first = uploaded.fit().unwrap().read().unwrap();
+        uploaded.set_starts(&starts).unwrap();
+        let second = uploaded.fit().unwrap().read().unwrap();
+        for columns in [first, second] {
+            assert!(columns.status.iter().all(|status| status.is_success()), "{fault:?} at call {call}");
+        }
+        if uploaded.is_on_device() {
+            break;
+        }
+        met += 1;
+    }
+    assert!(met >= 4, "{fault:?}: the calls of upload, fit, read and set_starts are more than {met}");
 }
 
 #[test]
-fn a_device_that_fails_when_it_is_read_gives_way_to_the_cpu() {
-    let Some(shared) = gpu() else { return };
-    let decays = Decays::new(300);
-    let mut failures = 0;
-    for call in 0..40 {
-        let gpu = shared.clone().with_faults(Faults::new(Fault::Lost, call, false)).unwrap();
-        let fitter = fitter(gpu).cpu_fallback(true);
-        // before, nothing is lost: the caller has the curves
-        let Ok(mut uploaded) = fitter.upload(decays.plain()) else { continue };
-        let Ok(mut fitted) = uploaded.fit() else { continue };
-        let columns = fitted.read().unwrap();
-        assert!(columns.status.iter().all(|status| status.is_success()), "{call}");
-        failures += 1;
-    }
-    assert!(failures > 0);
+fn a_device_that_fails_at_any_call_leaves_the_curves_to_the_host() {
+    let Some(gpu) = gpu() else { return };
+    sweep(&gpu, Fault::Lost);
+    sweep(&gpu, Fault::OutOfMemory);
 }

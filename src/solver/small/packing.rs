@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{Numbers, Shape, SmallBatch, SmallColumns, SmallProblem, WAITING};
+use super::{Numbers, Shape, SmallBatch, SmallColumns, SmallProblem, WAITING, unit};
 use crate::math::triangle::pair_index;
 use crate::solver::Status;
 
@@ -99,7 +99,9 @@ impl Packing {
         let mut rows = Columns::of(rows, self.given());
         rows.put(p, &batch.starts[of(p)], |x| x as f32);
         if self.shape.own_units {
-            let units: Vec<f64> = of(p).map(|k| batch.unit(k)).collect();
+            // units of the starts are those that the kernel makes of them in f32
+            let starts = || batch.starts[of(p)].iter().map(|start| unit(f64::from(*start as f32))).collect();
+            let units: Vec<f64> = batch.units.map_or_else(starts, |units| units[of(p)].to_vec());
             rows.put(p, &units, |unit| unit as f32);
         }
         if self.shape.is_bounded {
