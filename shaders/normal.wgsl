@@ -42,13 +42,7 @@ fn cross_at(c: u32, i: u32) -> u32 {
 
 // Column i of B <- L^-1 T B: from the stored basis to the orthonormal one, by the transform T, and on.
 fn forward_substitute(i: u32) {
-    for (var c = term_count(); c > 0u; c--) {
-        var sum = 0.0;
-        for (var d = 0u; d < c; d++) {
-            sum += transform_at(c - 1u, d) * totals[cross_at(d, i)];
-        }
-        totals[cross_at(c - 1u, i)] = sum;
-    }
+    orthonormalise_vector(cross_at(0u, i), UNIQUE);
     for (var c = 0u; c < TERMS; c++) {
         var sum = totals[cross_at(c, i)];
         for (var k = 0u; k < c; k++) {

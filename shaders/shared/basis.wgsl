@@ -41,6 +41,18 @@ fn set_stored(lane: u32) {
     workgroupBarrier();
 }
 
+// Brings a vector of sums with the stored basis, totals `stride` apart from `first` on, to the orthonormal one. It
+// begins with the last, whose place no other needs.
+fn orthonormalise_vector(first: u32, stride: u32) {
+    for (var c = term_count(); c > 0u; c--) {
+        var sum = 0.0;
+        for (var d = 0u; d < c; d++) {
+            sum += transform_at(c - 1u, d) * totals[first + d * stride];
+        }
+        totals[first + (c - 1u) * stride] = sum;
+    }
+}
+
 // The continuum at a pixel whose basis is loaded.
 fn level() -> f32 {
     var sum = 0.0;

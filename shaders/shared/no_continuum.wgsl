@@ -10,12 +10,7 @@ fn level() -> f32 {
     return 1.0;
 }
 
-fn term_count() -> u32 {
-    return 0u;
-}
-
-fn transform_at(c: u32, d: u32) -> f32 {
-    return 1.0;
+fn orthonormalise_vector(first: u32, stride: u32) {
 }
 
 fn rest_of(c: u32) -> f32 {

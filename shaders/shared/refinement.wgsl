@@ -41,13 +41,7 @@ fn add_weighted(value: f32, w: f32, d: f32) {
 
 // A Newton step; NaN where the first fit has failed.
 fn take_step() {
-    for (var c = term_count(); c > 0u; c--) {
-        var sum = 0.0;
-        for (var d = 0u; d < c; d++) {
-            sum += transform_at(c - 1u, d) * totals[REFINED + d];
-        }
-        totals[REFINED + c - 1u] = sum;
-    }
+    orthonormalise_vector(REFINED, 1u);
     forward(REFINED);
     backward(REFINED);
     let curvature = totals[REFINED + TERMS] / max(totals[REFINED + TERMS + 1u], 1.0);

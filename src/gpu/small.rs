@@ -80,14 +80,14 @@ impl GpuSmallFitter {
         let Some(Ready { kernel, places }) = &self.ready else {
             return Ok(shape_of(parts, some).map_or(Launch::Nothing, Launch::Needs));
         };
-        let (context, known, fits) = (&self.context, kernel.packing.shape, fits_of(parts, &some));
+        let (context, compiled, fits) = (&self.context, kernel.packing.shape, fits_of(parts, &some));
         match kernel.send(&places[place], parts, some.clone(), Sent::All)? {
             None => {
                 // the memory from which nothing is to be copied goes with a submission
                 context.flush();
                 return Ok(Launch::Nothing);
             }
-            Some(shape) if shape.union(known) != known => return Ok(Launch::Needs(shape.union(known))),
+            Some(shape) if shape.union(compiled) != compiled => return Ok(Launch::Needs(shape.union(compiled))),
             Some(_) => {}
         }
         let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());

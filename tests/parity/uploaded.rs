@@ -96,10 +96,10 @@ fn bad_curves_between_good_ones_stay_bad() {
     // so far from the data that the fit has units of its own
     decays.starts[3 * 700] = 1e9;
     let fitter = fitter(gpu);
-    let own = fitter.fit_columns(&decays.plain()).unwrap();
+    let expected = fitter.fit_columns(&decays.plain()).unwrap();
     let mut uploaded = fitter.upload(decays.plain()).unwrap();
     let columns = uploaded.fit().unwrap().read().unwrap();
-    assert!(bits(&columns) == bits(&own));
+    assert!(bits(&columns) == bits(&expected));
     assert!(columns.message(30).is_some() && columns.message(1100).is_some());
 }
 
@@ -126,11 +126,11 @@ fn one_row_of_starts_holds_for_all_and_a_wrong_number_changes_nothing() {
     let Some(gpu) = gpu() else { return };
     let decays = Decays::new(100);
     let fitter = fitter(gpu);
-    let own = bits(&fitter.fit_columns(&decays.plain()).unwrap());
+    let expected = bits(&fitter.fit_columns(&decays.plain()).unwrap());
     let mut uploaded = fitter.upload(decays.plain()).unwrap();
     assert!(matches!(uploaded.set_starts(vec![1.0; 9]), Err(Error::ShapeMismatch { .. })));
     assert!(uploaded.is_on_device());
-    assert!(bits(&uploaded.fit().unwrap().read().unwrap()) == own);
+    assert!(bits(&uploaded.fit().unwrap().read().unwrap()) == expected);
     uploaded.set_starts(vec![3.0, 1.0, 0.1]).unwrap();
     let repeated = Curves::on_common_grid(&decays.x, &decays.y, [3.0, 1.0, 0.1].repeat(100));
     assert!(bits(&uploaded.fit().unwrap().read().unwrap()) == bits(&fitter.fit_columns(&repeated).unwrap()));

@@ -61,11 +61,11 @@ impl GpuUploadedFits {
 
 impl UploadedFits for GpuUploadedFits {
     fn restart(&mut self, parts: &dyn SmallParts) -> Result<bool> {
-        let known = self.kernel.packing.shape;
+        let compiled = self.kernel.packing.shape;
         for held in &self.places {
             let shape = self.kernel.send(&held.place, parts, held.parts.clone(), Sent::Given)?;
             self.context.flush();
-            if shape.is_some_and(|shape| shape.union(known) != known) {
+            if shape.is_some_and(|shape| shape.union(compiled) != compiled) {
                 return Ok(false);
             }
         }
