@@ -17,10 +17,11 @@ fn upper_bound(slot: u32, parameter: u32) -> f32 {
 
 // Accepts or rejects the trial point: the status, or RUNNING.
 fn judge(slot: u32) -> i32 {
-    if control[cell(ROUNDS, slot)] == 1 {
-        return accept_first(slot);
-    }
     let mode = control[cell(MODE, slot)];
+    if control[cell(ROUNDS, slot)] == 1 {
+        let status = accept_first(slot);
+        return select(status, FTOL_STATUS, status == RUNNING && mode == EVALUATING);
+    }
     if mode == SEARCHING || mode == RELEASED {
         judge_by_cost(slot);
         return RUNNING;

@@ -116,15 +116,19 @@ impl Population for NullPopulation {
         self.starts.clear();
     }
 
-    fn enter<'a>(&'a mut self, batch: &'a Batch, places: &'a Places) -> Pending<'a, ()> {
+    fn upload(&mut self, batch: &Batch, _: &[usize]) -> Result<()> {
         self.staged.clear();
         for (_, values) in &batch.blocks {
             stage(values, &mut self.staged);
         }
+        Ok(())
+    }
+
+    fn enter_members(&mut self, batch: &Batch, places: &Places) -> Result<()> {
         let parameters = self.recording.parameters.len();
         let starts = batch.starts.chunks_exact(parameters).map(<[f64]>::to_vec);
         self.waiting.extend(places.starts.iter().copied().zip(starts));
-        Box::pin(async { Ok(()) })
+        Ok(())
     }
 
     fn advance(&mut self, _: u32) -> Pending<'_, usize> {

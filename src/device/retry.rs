@@ -10,7 +10,7 @@ use crate::solver::Device;
 /// Returns half of the starts in flight that the capacity allows and these spectra need; `None` if one spectrum's would
 /// not fit.
 pub fn half(capacity: usize, spectra: usize, starts: usize) -> Option<usize> {
-    let half = capacity.min(spectra * starts) / 2;
+    let half = capacity.min(spectra.saturating_mul(starts)) / 2;
     (half >= starts).then_some(half)
 }
 
@@ -23,6 +23,21 @@ pub fn lowering<T>(capacity: &mut usize, mut make: impl FnMut(usize) -> Result<T
             Err(Error::OutOfMemory { .. }) if *capacity > 1 => *capacity -= (*capacity / 4).max(1),
             made => return made,
         }
+    }
+}
+
+/// Returns a copy of a failure for another worker, whose spectra were on the device, too.
+pub fn for_another_worker(failure: &Error) -> Error {
+    match failure {
+        Error::Device { device, message } => Error::Device { device: device.clone(), message: message.clone() },
+        Error::DeviceLost { device, message } => Error::DeviceLost { device: device.clone(), message: message.clone() },
+        Error::DeviceUntrusted { device, message } => {
+            Error::DeviceUntrusted { device: device.clone(), message: message.clone() }
+        }
+        Error::OutOfMemory { device, message } => {
+            Error::OutOfMemory { device: device.clone(), message: message.clone() }
+        }
+        other => Error::Usage(other.to_string()),
     }
 }
 

@@ -3,17 +3,23 @@
 use std::sync::Arc;
 
 use half::f16;
+use rayon::prelude::*;
 
 use super::context::Context;
 use super::layout::{CONTROL, Layout, POISON};
 use crate::error::Result;
 use crate::kernels::shader::stride;
 use crate::recording::{BufferId, Kind, Prior, Recording, Scope, Stage, Values};
+use crate::threads;
 
 /// Buffers are bound as vec4.
 const ALIGNMENT: usize = 4;
 /// Elements that poison a buffer in one copy.
 const POISON_CHUNK: usize = 1 << 22;
+
+/// Bytes that a thread copies at once, and the fewest times that it does so.
+const PART_BYTES: usize = 4096;
+const PARTS_PER_TASK: usize = 64;
 
 /// Rows beyond the last that a cooperative product may write.
 const SPARE_ROWS: usize = 16;
@@ -34,11 +40,12 @@ fn spare_for(recording: &Recording, stage: &Stage, id: BufferId) -> usize {
     }
 }
 
-/// Returns how many blocks a buffer of this scope has: one that all share, or one for each of `capacity` members.
-fn count_blocks(scope: Scope, capacity: usize) -> usize {
+/// Returns how many blocks a buffer of this scope has: one that all share, or one for each spectrum or member.
+fn count_blocks(scope: Scope, layout: Layout) -> usize {
     match scope {
         Scope::Constant | Scope::Batch => 1,
-        Scope::Spectrum | Scope::Member => capacity,
+        Scope::Spectrum => layout.spectra(),
+        Scope::Member => layout.capacity,
     }
 }
 
@@ -51,6 +58,7 @@ pub(super) struct Plan {
     pub limits: usize,
     pub simplices: usize,
     pub arguments: usize,
+    pub transfer: usize,
     pub blocks: Vec<usize>,
     /// The hulls' facets, one buffer a `prior`.
     pub tables: usize,
@@ -65,7 +73,7 @@ impl Plan {
     pub fn new(recording: &Recording, layout: Layout, dispatches: usize, unwritten: &[BufferId]) -> Plan {
         let capacity = layout.capacity;
         let elements = |id: BufferId| {
-            let blocks = if unwritten.contains(&id) { 0 } else { count_blocks(recording.block(id).scope, capacity) };
+            let blocks = if unwritten.contains(&id) { 0 } else { count_blocks(recording.block(id).scope, layout) };
             (blocks * stride(recording.block(id)) + spare(recording, id)).max(ALIGNMENT)
         };
         let blocks: Vec<usize> = (0..recording.buffers.len()).map(|i| elements(BufferId(i))).collect();
@@ -82,19 +90,21 @@ impl Plan {
             members: even(members),
             state: even(state),
             control: even(control),
-            limits: even(4 * layout.parameters * capacity),
+            limits: even(4 * layout.parameters * layout.spectra()),
             simplices: even(simplices),
             arguments: even(3 * dispatches),
+            transfer: even(layout.transfer_length()),
             blocks,
             tables: priors.map(table).sum(),
-            readback: even(state + control + members + simplices),
+            readback: even(members.max(layout.transfer_length())),
             upload,
         }
     }
 
     /// Returns the sizes of a population's buffers on the device (elements of 4 bytes), without tables and readback.
     fn sizes(&self) -> impl Iterator<Item = usize> + '_ {
-        let fixed = [self.members, self.state, self.control, self.limits, self.simplices, self.arguments];
+        let fixed =
+            [self.members, self.state, self.control, self.limits, self.simplices, self.arguments, self.transfer];
         fixed.into_iter().chain(self.blocks.iter().copied())
     }
 
@@ -125,6 +135,7 @@ pub(super) struct Buffers {
     pub limits: wgpu::Buffer,
     pub simplices: wgpu::Buffer,
     pub arguments: wgpu::Buffer,
+    pub transfer: wgpu::Buffer,
     pub blocks: Vec<wgpu::Buffer>,
     pub readback: wgpu::Buffer,
 }
@@ -146,6 +157,7 @@ impl Buffers {
                 limits: make("limits", plan.limits, storage),
                 simplices: make("simplices", plan.simplices, storage),
                 arguments: make("arguments", plan.arguments, storage | wgpu::BufferUsages::INDIRECT),
+                transfer: make("transfer", plan.transfer, storage),
                 blocks: names.zip(&plan.blocks).map(|(name, elements)| make(name, *elements, storage)).collect(),
                 readback: readback(context, plan.readback),
             };
@@ -167,7 +179,8 @@ impl Buffers {
         let chunk = create(context, "poison", elements, wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST);
         context.write(&chunk, 0, bytemuck::cast_slice(&vec![POISON; elements]));
         let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        let fixed = [&self.members, &self.state, &self.control, &self.limits, &self.simplices, &self.arguments];
+        let fixed =
+            [&self.members, &self.state, &self.control, &self.limits, &self.simplices, &self.arguments, &self.transfer];
         for buffer in fixed.into_iter().chain(&self.blocks) {
             for start in (0..buffer.size()).step_by(4 * elements) {
                 let length = chunk.size().min(buffer.size() - start);
@@ -235,15 +248,37 @@ fn write_blocks(context: &Context, buffer: &wgpu::Buffer, blocks: &[Arc<Vec<f32>
         let offset = 4 * (run[0] * stride) as u64;
         context.counts.uploads.add(bytes as u64);
         if let Some(mut view) = size.and_then(|size| context.queue.write_buffer_with(buffer, offset, size)) {
-            let mut free = view.slice(..);
-            for block in now {
-                let (mut place, behind) = free.split_at(size_of_val(block.as_slice()));
-                place.copy_from_slice(bytemuck::cast_slice(block));
-                free = behind;
-            }
+            copy_blocks(now, view.slice(..));
         }
         rest = later;
     }
+}
+
+/// Copies blocks of equal length one after another into `free`, which they fill, by all threads: one alone would take
+/// longer than a card takes to fit the spectra.
+fn copy_blocks(blocks: &[Arc<Vec<f32>>], free: wgpu::WriteOnly<'_, [u8]>) {
+    let block_bytes = blocks.first().map_or(1, |block| size_of_val(block.as_slice()).max(1));
+    // copies the bytes that begin at `place` of all blocks
+    let fill = |mut place: usize, mut part: &mut [u8]| {
+        while !part.is_empty() {
+            let block: &[u8] = bytemuck::cast_slice(&blocks[place / block_bytes]);
+            let from = &block[place % block_bytes..];
+            let (now, later) = part.split_at_mut(from.len().min(part.len()));
+            now.copy_from_slice(&from[..now.len()]);
+            (place, part) = (place + now.len(), later);
+        }
+    };
+    let (parts, mut rest) = free.into_chunks::<PART_BYTES>();
+    let parts: Vec<wgpu::WriteOnly<'_, [u8; PART_BYTES]>> = parts.into_iter().collect();
+    let (place, mut last) = (PART_BYTES * parts.len(), vec![0; rest.len()]);
+    let copy = |(k, part): (usize, wgpu::WriteOnly<'_, [u8; PART_BYTES]>)| {
+        let mut bytes = [0; PART_BYTES];
+        fill(PART_BYTES * k, &mut bytes);
+        part.write(bytes);
+    };
+    threads::in_pool(|| parts.into_par_iter().enumerate().with_min_len(PARTS_PER_TASK).for_each(copy));
+    fill(place, &mut last);
+    rest.copy_from_slice(&last);
 }
 
 /// Splits block indices into runs that one copy can write: neighbours, if blocks fill their places (`is_whole`).
@@ -283,6 +318,17 @@ pub(super) fn write<T: bytemuck::Pod>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_of_any_length_are_copied_one_after_another() {
+        for (count, length) in [(0, 3), (1, 1), (3, 5), (700, 37), (3, 4096), (5, 4099)] {
+            let blocks: Vec<_> =
+                (0..count).map(|k| Arc::new((0..length).map(|j| (k * length + j) as f32).collect())).collect();
+            let mut copied = vec![0.0f32; count * length];
+            copy_blocks(&blocks, wgpu::WriteOnly::from_mut(bytemuck::cast_slice_mut(&mut copied)));
+            assert!(copied.iter().enumerate().all(|(k, x)| *x == k as f32), "{count} of {length}");
+        }
+    }
 
     #[test]
     fn neighbours_are_written_at_once_where_blocks_fill_their_places() {

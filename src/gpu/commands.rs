@@ -71,15 +71,23 @@ impl Round {
     /// Returns commands that run the first kernel that moves members, for `members` of them.
     #[cfg(test)]
     pub fn record_step(&self, context: &Context, members: u32) -> wgpu::CommandEncoder {
-        let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        let Pipeline { pipeline, bind_group, dispatch, .. } = &self.moves[0];
-        pass.set_pipeline(pipeline);
-        pass.set_bind_group(0, bind_group, &[]);
-        pass.dispatch_workgroups(dispatch.x(members as usize), dispatch.y, dispatch.z);
-        drop(pass);
-        encoder
+        let step = &self.moves[0];
+        record_alone(context, step, [step.dispatch.x(members as usize), step.dispatch.y])
     }
+}
+
+/// Returns commands that run one kernel with so many workgroups along x and y.
+pub(super) fn record_alone(context: &Context, kernel: &Pipeline, [x, y]: [u32; 2]) -> wgpu::CommandEncoder {
+    let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+    let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+    pass.set_pipeline(&kernel.pipeline);
+    pass.set_bind_group(0, &kernel.bind_group, &[]);
+    pass.dispatch_workgroups(x, y, 1);
+    drop(pass);
+    let mut counted = Pass::default();
+    counted.dispatch(&kernel.uses, false);
+    context.counts.add_pass(&counted);
+    encoder
 }
 
 /// Records kernels that read their numbers of workgroups from the buffer of arguments when they run.

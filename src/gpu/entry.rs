@@ -1,78 +1,35 @@
-//! The host's copy of what the members are: written to when starts enter, read when they leave.
+//! The list of members as the host knows it: written to when starts enter, read after rounds.
 
-use super::layout::{CONTROL, Field, HEAD, Layout, NO_VALUE, PENDING, POISON, RUNNING, STATUS};
+use super::layout::{HEAD, Layout};
+use crate::error::{Error, Result};
+use crate::recording::{Kind, Recording, Scope, Values};
 use crate::solver::member::Active;
-use crate::solver::simplex::Simplex;
-use crate::solver::{Batch, Bounds, Method, Places};
+use crate::solver::{Batch, Places};
 
-/// The host's copies of the buffers that hold a population's members.
+/// The host's copy of the list of members.
 #[derive(Debug)]
 pub(super) struct Entry {
     layout: Layout,
-    /// Bits of f32: a NaN keeps its payload.
-    pub state: Vec<u32>,
-    pub control: Vec<i32>,
+    /// The list as the device has it, without the room for `compact`.
     pub members: Vec<u32>,
-    /// Bits of f32: vertices, values, and the objective when a simplex was last spread.
-    pub simplices: Vec<u32>,
-    /// Slots that a member has entered.
-    pub held: Vec<bool>,
-    /// No round has run since these were written or read.
-    pub is_current: bool,
 }
 
 impl Entry {
-    /// Makes the host's copy of the state of a population without members; all numbers are poisoned (NaN).
+    /// Makes the list of a population without members.
     pub fn new(layout: Layout) -> Entry {
-        Entry {
-            layout,
-            state: vec![POISON; layout.state_length() * layout.capacity],
-            control: vec![POISON as i32; CONTROL.len() * layout.capacity],
-            members: vec![0; layout.members_length()],
-            simplices: vec![POISON; layout.simplex_length() * layout.simplices()],
-            held: vec![false; layout.capacity],
-            is_current: true,
-        }
+        Entry { layout, members: vec![0; HEAD + 3 * layout.capacity] }
     }
 
-    /// Replaces the host's copies by the state, control and list of members read from the device, and simplices if any.
-    pub fn take(&mut self, read: Vec<Vec<u32>>) {
-        if let Ok([state, control, members, simplices]) = <[Vec<u32>; 4]>::try_from(read) {
-            self.state = state;
-            self.control = control.into_iter().map(u32::cast_signed).collect();
-            self.members = members;
-            if !simplices.is_empty() {
-                self.simplices = simplices;
-            }
-        }
-    }
-
-    /// Puts a batch's starts into their slots, to take part in the next round; returns how many members are active
+    /// Lists the members of a batch's starts, which take part in the next round; returns how many members are active
     /// then.
-    pub fn enter(&mut self, batch: &Batch, places: &Places, method: Method, active: Active) -> Active {
-        let (count, lanes, capacity) = (self.layout.parameters, method.lanes(), self.layout.capacity);
+    pub fn enter(&mut self, batch: &Batch, places: &Places, lanes: usize, active: Active) -> Active {
+        let capacity = self.layout.capacity;
         let sitting_out = self.members[HEAD + active.taking_part..HEAD + active.all].to_vec();
         let mut next = active.taking_part;
-        for (k, &start) in places.starts.iter().enumerate() {
-            let spectrum = batch.group[k] as usize;
-            let parameters = &batch.starts[k * count..(k + 1) * count];
-            let trials = match method {
-                Method::LevenbergMarquardt(_) => parameters.to_vec(),
-                Method::NelderMead(settings) => {
-                    let of = |values: &[f64]| values[spectrum * count..(spectrum + 1) * count].to_vec();
-                    let (lower, upper) = (of(&batch.lower), of(&batch.upper));
-                    let simplex =
-                        Simplex::new(start, parameters, Bounds { lower: &lower, upper: &upper }, settings.size);
-                    let simplex = simplex.shaped(batch.simplex(k));
-                    self.put_simplex(&simplex);
-                    simplex.first_trials()
-                }
-            };
-            for lane in 0..lanes {
-                let slot = start * lanes + lane;
-                self.put_member(slot, &trials[lane * count..(lane + 1) * count], method);
+        for (start, spectrum) in places.starts.iter().zip(&batch.group) {
+            for slot in start * lanes..(start + 1) * lanes {
                 self.members[HEAD + next] = slot as u32;
-                self.members[HEAD + capacity + slot] = places.spectra[spectrum] as u32;
+                self.members[HEAD + capacity + slot] = places.spectra[*spectrum as usize] as u32;
                 next += 1;
             }
         }
@@ -84,37 +41,46 @@ impl Entry {
         self.members[HEAD + 2 * capacity..][..length].copy_from_slice(&places.ring[..length]);
         entered
     }
+}
 
-    /// Sets the host's state of a slot to that of a new member whose first trial point is `trial`.
-    fn put_member(&mut self, slot: usize, trial: &[f64], method: Method) {
-        let layout = self.layout;
-        self.held[slot] = true;
-        (0..layout.state_length()).for_each(|k| self.state[k * layout.capacity + slot] = POISON);
-        for (p, x) in trial.iter().enumerate() {
-            let bits = (*x as f32).to_bits();
-            self.state[layout.at(Field::TrialParameters, p, slot)] = bits;
-            self.state[layout.at(Field::Accepted, p, slot)] = bits;
+/// Fails unless the places of a batch's spectra are below `capacity`, and its arrays have the lengths that they must.
+pub(super) fn check(recording: &Recording, batch: &Batch, spectra: &[usize], capacity: usize) -> Result<()> {
+    if spectra.iter().any(|place| *place >= capacity) {
+        return Err(Error::Usage(format!("{} spectra in a population of {capacity}", batch.spectra)));
+    }
+    let parameters = recording.parameters.len();
+    for values in [&batch.lower, &batch.upper, &batch.prior_mean, &batch.prior_weight] {
+        check_length("bounds and priors", values.len(), batch.spectra * parameters)?;
+    }
+    check_length("starts", batch.starts.len(), batch.members() * parameters)?;
+    if batch.group.iter().any(|s| *s as usize >= batch.spectra) {
+        return Err(Error::Usage("a member of a spectrum that is not in the batch".into()));
+    }
+    for (id, values) in &batch.blocks {
+        let block = recording.block(*id);
+        let blocks = if block.scope == Scope::Spectrum { batch.spectra } else { 1 };
+        check_length(&block.name, values.len(), blocks * block.length)?;
+        if let Values::Blocks(arrays) = values {
+            arrays.iter().try_for_each(|array| check_length(&block.name, array.len(), block.length))?;
         }
-        if let Method::LevenbergMarquardt(settings) = method {
-            self.state[layout.at(Field::Damping, 0, slot)] = (settings.initial_damping as f32).to_bits();
-            self.state[layout.at(Field::DampingFactor, 0, slot)] = 2.0f32.to_bits();
-        }
-        for cell in 0..CONTROL.len() {
-            self.control[cell * layout.capacity + slot] = if cell == STATUS { RUNNING } else { 0 };
+        if (block.kind == Kind::Index) != matches!(values, Values::I32(_)) {
+            return Err(Error::Usage(format!("{}: elements of another kind", block.name)));
         }
     }
+    Ok(())
+}
 
-    /// Writes a new simplex's vertices, values and tolerance to its place in the host's copy.
-    fn put_simplex(&mut self, simplex: &Simplex) {
-        let (layout, count) = (self.layout, self.layout.simplices());
-        let mut put = |field: usize, x: f32| self.simplices[field * count + simplex.slot] = x.to_bits();
-        (0..layout.simplex_length()).for_each(|field| put(field, f32::from_bits(POISON)));
-        simplex.vertices.iter().enumerate().for_each(|(k, x)| put(k, *x as f32));
-        for (v, value) in simplex.values.iter().enumerate() {
-            put(layout.values() + v, if value.is_nan() { PENDING } else { *value as f32 });
-        }
-        put(layout.spread_at(), NO_VALUE);
-        put(layout.spread_at() + 1, NO_VALUE);
-        put(layout.coarse_fatol(), simplex.coarse_fatol as f32);
+/// Fails with [`Error::ShapeMismatch`] unless the length of an array, called `what`, is the expected one.
+fn check_length(what: &str, length: usize, expected: usize) -> Result<()> {
+    if length == expected {
+        return Ok(());
     }
+    Err(Error::mismatch(what, format!("{length} numbers, not {expected}")).naming(what))
+}
+
+/// Returns each spectrum's lower and upper bounds, prior means and prior weights: (spectra, 4, parameters).
+pub(super) fn limits(batch: &Batch, parameters: usize) -> Vec<f32> {
+    let kinds = [&batch.lower, &batch.upper, &batch.prior_mean, &batch.prior_weight];
+    let of_spectrum = |s: usize| kinds.into_iter().flat_map(move |v| &v[s * parameters..(s + 1) * parameters]);
+    (0..batch.spectra).flat_map(of_spectrum).map(|x| *x as f32).collect()
 }

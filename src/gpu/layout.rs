@@ -65,9 +65,13 @@ pub(super) const CONTROL: [&str; 9] =
     ["STATUS", "ROUNDS", "REJECTIONS", "MODE", "FINISHING", "GAVE_WAY", "RESTARTS", "PAUSE", "EVALUATIONS"];
 pub(super) const STATUS: usize = 0;
 pub(super) const ROUNDS: usize = 1;
+pub(super) const MODE: usize = 3;
 pub(super) const GAVE_WAY: usize = 5;
 pub(super) const PAUSE: usize = 7;
 pub(super) const EVALUATIONS: usize = 8;
+
+/// Value of the cell MODE of a member that ends in its first round.
+pub(super) const EVALUATING: i32 = 4;
 
 /// Numbers before the slots in the list of members.
 pub(super) const HEAD: usize = 2;
@@ -100,6 +104,9 @@ pub(super) fn declare_statuses(constants: &mut Constants) {
         constants.signed(name, status.code());
     }
 }
+
+/// A population of n starts has room for n / SPARE_SPECTRA more spectra, which wait on the device for a start's place.
+pub(super) const SPARE_SPECTRA: usize = 2;
 
 /// Sums over pixels of a robust loss.
 const LOSS_SUMS: usize = 4;
@@ -136,6 +143,17 @@ impl Layout {
     /// Returns the index in the state buffer of element `index` of a field of the member in a slot.
     pub fn at(self, field: Field, index: usize, slot: usize) -> usize {
         (self.offset(field) + index) * self.capacity + slot
+    }
+
+    /// Returns how many spectra there is room for: some may wait for a start's place.
+    pub fn spectra(self) -> usize {
+        self.capacity + self.capacity / SPARE_SPECTRA
+    }
+
+    /// Returns how many words a transfer of all members has.
+    pub fn transfer_length(self) -> usize {
+        let of_simplices = self.simplices() * (1 + self.simplex_length());
+        2 + self.capacity * (1 + self.state_length() + CONTROL.len()) + of_simplices
     }
 
     /// Returns how many simplices the capacity holds, each of which takes several members.
@@ -205,6 +223,7 @@ impl Layout {
         out.signed("FINISHING_MODE", 1);
         out.signed("RELEASED", 2);
         out.signed("STRIDING", 3);
+        out.signed("EVALUATING", EVALUATING);
         for (code, (name, _)) in (0..).zip(VERDICTS) {
             out.signed(name, code);
         }

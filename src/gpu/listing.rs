@@ -22,7 +22,8 @@ pub struct KernelSource {
     pub wgsl: String,
 }
 
-/// Returns the kernels of a round of a population of `capacity` starts, in their order, as NVIDIA's cards get them.
+/// Returns the kernels of a round of a population of `capacity` starts, in their order, and those by which members
+/// enter and leave, as NVIDIA's cards get them.
 ///
 /// # Errors
 /// Returns [`Error::Model`](crate::Error::Model) for a recording that no GPU can run.
@@ -33,7 +34,8 @@ pub fn kernel_sources(recording: &Recording, method: &Method, capacity: usize) -
     let products = Products { full: product, halves: product };
     let layout = Layout { parameters: recording.parameters.len(), capacity: capacity * method.lanes() };
     let groups = allowed.kernels(recording, Some(products));
-    let shaders = stages::shaders(recording, &groups, layout, method, products, few_simplices)?;
+    let mut shaders = stages::shaders(recording, &groups, layout, method, products, few_simplices)?;
+    shaders.extend(stages::transfers(recording, layout, products));
     Ok(shaders.iter().map(|shader| KernelSource { stem: shader.stem, wgsl: shader.source().text }).collect())
 }
 

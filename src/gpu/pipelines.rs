@@ -36,6 +36,7 @@ impl Pipeline {
                 Target::Limits => &buffers.limits,
                 Target::Simplices => &buffers.simplices,
                 Target::Arguments => &buffers.arguments,
+                Target::Transfer => &buffers.transfer,
                 Target::Table => &table,
                 Target::Block(id) => &buffers.blocks[id.0],
             });

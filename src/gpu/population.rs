@@ -9,18 +9,18 @@ use web_time::Instant;
 
 use super::buffers::{self, Buffers, Plan};
 use super::cache::Cache;
-use super::commands::Round;
+use super::commands::{Round, record_alone};
 use super::context::Context;
-use super::entry::Entry;
+use super::entry::{Entry, check, limits};
 use super::fusion::Allowed;
-use super::layout::{HEAD, Layout};
+use super::layout::{HEAD, Layout, SPARE_SPECTRA};
 use super::pipelines::Pipeline;
-use super::readback::Front;
 use super::timing::Timing;
+use super::transfer::{Transfer, workgroups};
 use super::{plausible, readback, stages};
 use crate::buffers::Work;
 use crate::error::{Error, Result};
-use crate::kernels::shader::{MAX_MEMBERS, stride};
+use crate::kernels::shader::{MAX_MEMBERS, Shader, stride};
 use crate::recording::{BufferId, Kind, Recording, Scope, Values};
 use crate::solver::member::Active;
 use crate::solver::profile::{Clock, Gauge, Meter, Tally};
@@ -38,8 +38,16 @@ pub(super) struct GpuPopulation {
     layout: Layout,
     pub(super) buffers: Buffers,
     pub(super) round: Round,
+    /// Puts members that enter into their slots.
+    enters: Pipeline,
+    /// Collects members that leave.
+    leaves: Pipeline,
     /// Members as the host knows them.
     entry: Entry,
+    /// The host's members differ from the device's: starts have entered since the last round.
+    has_entered: bool,
+    /// Rounds for whose end nobody has waited yet.
+    submitted: Option<wgpu::SubmissionIndex>,
     active: Active,
     /// Bytes of its buffers.
     bytes: u64,
@@ -80,10 +88,15 @@ impl GpuPopulation {
         let shaders = stages::shaders(&recording, &groups, layout, method, products, few_simplices)?;
         let plan = Plan::new(&recording, layout, shaders.len() - 1, &allowed.unwritten(&recording));
         let buffers = Buffers::new(&context, &recording, &plan)?;
+        let shaders = shaders.into_iter().chain(stages::transfers(&recording, layout, products));
+        let shaders: Vec<Shader> = shaders.collect();
         let compile = |shader| Pipeline::new(&context, shader, &buffers);
         let mut pipelines = threads::in_pool(|| shaders.par_iter().map(compile).collect::<Result<Vec<_>>>())?;
         context.cache.iter().for_each(Cache::save);
-        let Some(compact) = pipelines.pop() else { return Err(context.failure("a round has no kernels")) };
+        let last = [pipelines.pop(), pipelines.pop(), pipelines.pop()];
+        let [Some(leaves), Some(enters), Some(compact)] = last else {
+            return Err(context.failure("a round has no kernels"));
+        };
         let moves = pipelines.split_off(groups.len());
         let round = Round { stages: pipelines, moves, compact };
         let entry = Entry::new(layout);
@@ -96,61 +109,24 @@ impl GpuPopulation {
             layout,
             buffers,
             round,
+            enters,
+            leaves,
             entry,
+            has_entered: false,
+            submitted: None,
             active: Active::default(),
             bytes,
             gauge: None,
         })
     }
 
-    /// Fails unless the places of a batch are within the population and its arrays have the lengths that they must.
-    fn check(&self, batch: &Batch, places: &Places) -> Result<()> {
-        let capacity = self.layout.capacity / self.method.lanes();
-        if places.starts.iter().chain(&places.spectra).any(|place| *place >= capacity) {
-            let (starts, spectra) = (batch.members(), batch.spectra);
-            return Err(Error::Usage(format!("{starts} starts of {spectra} spectra in a population of {capacity}")));
-        }
-        let parameters = self.layout.parameters;
-        for values in [&batch.lower, &batch.upper, &batch.prior_mean, &batch.prior_weight] {
-            check_length("bounds and priors", values.len(), batch.spectra * parameters)?;
-        }
-        check_length("starts", batch.starts.len(), batch.members() * parameters)?;
-        if batch.group.iter().any(|s| *s as usize >= batch.spectra) {
-            return Err(Error::Usage("a member of a spectrum that is not in the batch".into()));
-        }
-        for (id, values) in &batch.blocks {
-            let block = self.recording.block(*id);
-            let blocks = if block.scope == Scope::Spectrum { batch.spectra } else { 1 };
-            check_length(&block.name, values.len(), blocks * block.length)?;
-            if let Values::Blocks(arrays) = values {
-                arrays.iter().try_for_each(|array| check_length(&block.name, array.len(), block.length))?;
-            }
-            if (block.kind == Kind::Index) != matches!(values, Values::I32(_)) {
-                return Err(Error::Usage(format!("{}: elements of another kind", block.name)));
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads state, control, list of members and any simplices from the device and checks them, unless the host's
-    /// copies are current.
-    async fn refresh(&mut self) -> Result<()> {
-        if self.entry.is_current {
-            return Ok(());
-        }
-        let begin = Instant::now();
-        let encoder = self.context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        let Buffers { state, control, members, simplices, readback, .. } = &self.buffers;
-        let Entry { state: s, control: c, members: m, simplices: x, .. } = &self.entry;
-        let x = if matches!(self.method, Method::NelderMead(_)) { x.len() } else { 0 };
-        let (s, c, m) = (s.len(), c.len(), m.len());
-        let fronts = [(state, s), (control, c), (members, m), (simplices, x)];
-        let fronts = fronts.map(|(buffer, elements)| Front { buffer, elements });
-        let read = readback::fetch_all(&self.context, encoder, &fronts, readback).await?;
-        self.entry.take(read);
-        plausible::entry(&self.context, &self.entry, self.layout, self.method, self.active)?;
-        self.entry.is_current = true;
-        self.copied(Work::Readback, 4 * (s + c + m + x), begin);
+    /// Checks the list of active members that was read after some rounds, and keeps it.
+    fn take_list(&mut self, list: &[u32]) -> Result<()> {
+        let before = &self.entry.members[HEAD..list.len()];
+        let active = plausible::active(&self.context, [list[0], list[1]], Active { all: before.len(), ..self.active })?;
+        plausible::list(&self.context, &list[HEAD..HEAD + active.all], before)?;
+        self.active = active;
+        self.entry.members[..list.len()].copy_from_slice(list);
         Ok(())
     }
 
@@ -192,13 +168,13 @@ impl GpuPopulation {
         Ok(())
     }
 
-    /// Writes the data, bounds and priors of a batch to the device, at the places of its spectra.
-    fn upload(&self, batch: &Batch, places: &Places) {
+    /// Writes the data, bounds and priors of a batch to the device, at these places of its spectra.
+    fn write_spectra(&self, batch: &Batch, spectra: &[usize]) {
         for (id, values) in &batch.blocks {
             let buffer = &self.buffers.blocks[id.0];
             match self.recording.block(*id).scope {
                 Scope::Spectrum => {
-                    buffers::upload_to(&self.context, &self.recording, *id, buffer, values, &places.spectra);
+                    buffers::upload_to(&self.context, &self.recording, *id, buffer, values, spectra);
                 }
                 _ if self.active.all == 0 => buffers::upload(&self.context, &self.recording, *id, buffer, values),
                 _ => {}
@@ -206,27 +182,26 @@ impl GpuPopulation {
         }
         let limits = limits(batch, self.layout.parameters);
         let length = 4 * self.layout.parameters;
-        buffers::write(&self.context, &self.buffers.limits, &limits, length, length, &places.spectra);
+        buffers::write(&self.context, &self.buffers.limits, &limits, length, length, spectra);
     }
 
-    /// Returns how many bytes a batch has copied to the device: its arrays, and the state of its members.
+    /// Returns how many bytes a batch has copied to the device.
     fn bytes_of(&self, batch: &Batch) -> usize {
-        let Entry { state, control, members, simplices, .. } = &self.entry;
-        let own = state.len() + control.len() + members.len() + simplices.len();
-        let is_alone = self.active.all == batch.members() * self.lanes();
         let bytes = |(id, values): &(BufferId, Values)| {
             let block = self.recording.block(*id);
             let each = if block.kind == Kind::Half { 2 } else { 4 };
-            if block.scope == Scope::Spectrum || is_alone { each * values.len() } else { 0 }
+            if block.scope == Scope::Spectrum || self.active.all == 0 { each * values.len() } else { 0 }
         };
-        4 * (own + 4 * self.layout.parameters * batch.spectra) + batch.blocks.iter().map(bytes).sum::<usize>()
+        16 * self.layout.parameters * batch.spectra + batch.blocks.iter().map(bytes).sum::<usize>()
     }
 
     /// Runs the stages once at the trial points, and returns the bits of the members' state.
     #[cfg(test)]
     pub async fn run_stages(&mut self) -> Result<Vec<u32>> {
+        self.write_list();
         let commands = self.round.record_stages(&self.context, &self.buffers);
-        self.submit_and_read(commands, &self.buffers.state, self.entry.state.len()).await
+        let elements = self.layout.state_length() * self.layout.capacity;
+        self.submit_and_read(commands, &self.buffers.state, elements).await
     }
 
     /// Runs `step` alone on a full population, each member with a spectrum of its own, in this state and with these
@@ -245,14 +220,15 @@ impl GpuPopulation {
         Ok((state, self.submit_and_read(nothing, &self.buffers.control, control.len()).await?))
     }
 
-    /// Writes the members as the host knows them to the device.
-    pub(super) fn write_members(&self) {
-        let Buffers { state, control, members, simplices, arguments, .. } = &self.buffers;
-        self.write(state, &self.entry.state);
-        self.write(control, &self.entry.control);
-        self.write(members, &self.entry.members);
-        self.write(simplices, &self.entry.simplices);
-        self.write(arguments, &self.round.arguments(self.active));
+    /// Writes the list of members to the device if starts have entered since the last round.
+    pub(super) fn write_list(&mut self) {
+        if std::mem::take(&mut self.has_entered) {
+            let begin = Instant::now();
+            let arguments = self.round.arguments(self.active);
+            self.write(&self.buffers.members, &self.entry.members);
+            self.write(&self.buffers.arguments, &arguments);
+            self.copied(Work::Upload, 4 * (self.entry.members.len() + arguments.len()), begin);
+        }
     }
 
     /// Writes values to the start of a GPU buffer; does nothing if there are none.
@@ -295,62 +271,100 @@ impl Population for GpuPopulation {
     fn clear(&mut self) {
         self.entry = Entry::new(self.layout);
         self.active = Active::default();
+        (self.has_entered, self.submitted) = (false, None);
     }
 
-    fn enter<'a>(&'a mut self, batch: &'a Batch, places: &'a Places) -> Pending<'a, ()> {
-        Box::pin(async move {
-            self.check(batch, places)?;
-            self.refresh().await?;
-            let begin = Instant::now();
-            self.upload(batch, places);
-            self.active = self.entry.enter(batch, places, self.method, self.active);
-            self.write_members();
-            self.context.flush();
-            self.copied(Work::Upload, self.bytes_of(batch), begin);
-            self.context.check()
-        })
+    fn spectra_capacity(&self) -> usize {
+        self.capacity() + self.capacity() / SPARE_SPECTRA
+    }
+
+    fn upload(&mut self, batch: &Batch, spectra: &[usize]) -> Result<()> {
+        check(&self.recording, batch, spectra, self.spectra_capacity())?;
+        let begin = Instant::now();
+        self.write_spectra(batch, spectra);
+        self.context.flush();
+        self.copied(Work::Upload, self.bytes_of(batch), begin);
+        self.context.check()
+    }
+
+    fn enter_members(&mut self, batch: &Batch, places: &Places) -> Result<()> {
+        let (begin, lanes) = (Instant::now(), self.lanes());
+        if places.starts.iter().any(|start| *start >= self.capacity()) {
+            let (starts, capacity) = (batch.members(), self.capacity());
+            return Err(Error::Usage(format!("{starts} starts in a population of {capacity}")));
+        }
+        let transfer = Transfer::of_batch(self.layout.parameters, batch, places, self.method);
+        let words = transfer.words(lanes);
+        self.write(&self.buffers.transfer, &words);
+        self.context.submit(record_alone(&self.context, &self.enters, workgroups(transfer.length(lanes))));
+        self.active = self.entry.enter(batch, places, lanes, self.active);
+        self.has_entered = true;
+        self.copied(Work::Upload, 4 * words.len(), begin);
+        self.context.check()
+    }
+
+    fn submit(&mut self, rounds: u32) -> Result<()> {
+        // measured rounds are submitted one by one
+        if self.gauge.is_none() && self.active.all > 0 && rounds > 0 {
+            self.write_list();
+            let mut commands = self.round.record(&self.context, &self.buffers, rounds);
+            let bytes = 4 * (HEAD + self.active.all) as u64;
+            self.context.copy(&mut commands, &self.buffers.members, &self.buffers.readback, 0, bytes);
+            self.submitted = Some(self.context.submit(commands));
+        }
+        Ok(())
     }
 
     fn advance(&mut self, rounds: u32) -> Pending<'_, usize> {
         Box::pin(async move {
-            if self.active.all == 0 || rounds == 0 {
-                return Ok(self.active.all);
-            }
-            if self.gauge.is_some() {
-                self.measured(rounds).await?;
-            } else {
-                let commands = self.round.record(&self.context, &self.buffers, rounds);
-                let head: Vec<u32> = self.submit_and_read(commands, &self.buffers.members, HEAD).await?;
-                self.active = plausible::active(&self.context, [head[0], head[1]], self.active)?;
-            }
-            self.entry.is_current = false;
+            self.submit(rounds)?;
+            let elements = HEAD + self.active.all;
+            let list: Vec<u32> = match self.submitted.take() {
+                Some(submission) => readback::read(&self.context, &self.buffers.readback, elements, submission).await?,
+                None if self.active.all == 0 || rounds == 0 => return Ok(self.active.all),
+                None => {
+                    self.write_list();
+                    self.measured(rounds).await?;
+                    let nothing =
+                        self.context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+                    self.submit_and_read(nothing, &self.buffers.members, elements).await?
+                }
+            };
+            self.take_list(&list)?;
             Ok(self.active.all)
         })
     }
 
     fn active(&mut self) -> Pending<'_, Vec<usize>> {
-        Box::pin(async move {
-            self.refresh().await?;
-            let lanes = self.lanes();
-            let listed = &self.entry.members[HEAD..HEAD + self.active.all];
-            let mut starts: Vec<usize> = listed.iter().map(|slot| *slot as usize / lanes).collect();
-            starts.sort_unstable();
-            starts.dedup();
-            Ok(starts)
-        })
+        let lanes = self.lanes();
+        let listed = &self.entry.members[HEAD..HEAD + self.active.all];
+        let mut starts: Vec<usize> = listed.iter().map(|slot| *slot as usize / lanes).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        Box::pin(async { Ok(starts) })
     }
 
     fn read<'a>(&'a mut self, starts: &'a [usize]) -> Pending<'a, Vec<Outcome>> {
         Box::pin(async move {
-            self.refresh().await?;
-            let Entry { state, control, simplices, .. } = &self.entry;
-            let simplices = bytemuck::cast_slice(simplices);
-            Ok(match self.method {
-                Method::LevenbergMarquardt(_) => {
-                    readback::outcomes(self.layout, starts, bytemuck::cast_slice(state), control)
-                }
-                Method::NelderMead(_) => readback::simplex_outcomes(self.layout, starts, simplices, control),
-            })
+            if starts.is_empty() {
+                return Ok(Vec::new());
+            }
+            let (begin, lanes) = (Instant::now(), self.lanes());
+            let slots = starts.iter().flat_map(|start| start * lanes..(start + 1) * lanes).collect();
+            let mut transfer = Transfer::new(self.layout.parameters, slots);
+            let (head, numbers) = (transfer.head(lanes), transfer.length(lanes));
+            self.write(&self.buffers.transfer, &head);
+            let commands = record_alone(&self.context, &self.leaves, workgroups(numbers));
+            let elements = head.len() + numbers;
+            let words: Vec<u32> = self.submit_and_read(commands, &self.buffers.transfer, elements).await?;
+            if words[..head.len()] != head {
+                return Err(self.context.untrusted("other members than those that leave were read"));
+            }
+            transfer.take(&words[head.len()..]);
+            let active = &self.entry.members[HEAD..HEAD + self.active.all];
+            plausible::transfer(&self.context, &transfer, self.method, active)?;
+            self.copied(Work::Readback, 4 * elements, begin);
+            Ok(transfer.outcomes(self.method))
         })
     }
 
@@ -362,6 +376,7 @@ impl Population for GpuPopulation {
                     .context
                     .failure(format!("{name} is never written: its kernel also does what reads it")));
             }
+            self.write_list();
             let block = self.recording.block(buffer);
             let (length, stride) = (block.length, stride(block));
             let source = &self.buffers.blocks[buffer.0];
@@ -379,19 +394,4 @@ impl Population for GpuPopulation {
             })
         })
     }
-}
-
-/// Fails with [`Error::ShapeMismatch`] unless the length of an array, called `what`, is the expected one.
-fn check_length(what: &str, length: usize, expected: usize) -> Result<()> {
-    if length == expected {
-        return Ok(());
-    }
-    Err(Error::mismatch(what, format!("{length} numbers, not {expected}")).naming(what))
-}
-
-/// Returns each spectrum's lower and upper bounds, prior means and prior weights: (spectra, 4, parameters).
-fn limits(batch: &Batch, parameters: usize) -> Vec<f32> {
-    let kinds = [&batch.lower, &batch.upper, &batch.prior_mean, &batch.prior_weight];
-    let of_spectrum = |s: usize| kinds.into_iter().flat_map(move |v| &v[s * parameters..(s + 1) * parameters]);
-    (0..batch.spectra).flat_map(of_spectrum).map(|x| *x as f32).collect()
 }

@@ -77,33 +77,6 @@ pub(super) async fn fetch<T: bytemuck::Pod>(
     read(context, target, elements, submission).await
 }
 
-/// The first elements of a buffer.
-pub(super) struct Front<'a> {
-    pub buffer: &'a wgpu::Buffer,
-    pub elements: usize,
-}
-
-/// Submits the commands, then reads the first elements of several buffers through the mappable `target`. It waits once.
-pub(super) async fn fetch_all(
-    context: &Context,
-    mut commands: wgpu::CommandEncoder,
-    fronts: &[Front<'_>],
-    target: &wgpu::Buffer,
-) -> Result<Vec<Vec<u32>>> {
-    let mut end = 0;
-    for Front { buffer, elements } in fronts {
-        if *elements > 0 {
-            context.copy(&mut commands, buffer, target, 4 * end as u64, 4 * *elements as u64);
-        }
-        end += elements;
-    }
-    let submission = context.submit(commands);
-    let all: Vec<u32> = read(context, target, end, submission).await?;
-    let mut rest = all.as_slice();
-    let part = |front: &Front<'_>| rest.split_off(..front.elements).unwrap_or_default().to_vec();
-    Ok(fronts.iter().map(part).collect())
-}
-
 /// Reads the first `elements` of a mappable buffer, once a submission is done. It does not wait for later ones.
 pub(super) async fn read<T: bytemuck::Pod>(
     context: &Context,

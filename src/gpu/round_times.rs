@@ -41,12 +41,14 @@ impl GpuDevice {
         pollster::block_on(population.load(batch))?;
         let stems: Vec<&'static str> = population.round.sized().map(|kernel| kernel.stem).collect();
         let timing = Timing::new(&population.context, &population.round)?;
-        let time = |left_out| -> Result<f64> {
+        let mut time = |left_out| -> Result<f64> {
             let mut shortest = f64::INFINITY;
             for _ in 0..REPEATS {
                 // members that have moved go back
-                population.write_members();
+                pollster::block_on(population.load(batch))?;
+                population.write_list();
                 population.context.flush();
+                population.context.wait(None, None)?;
                 let GpuPopulation { context, buffers, round, .. } = &population;
                 let seconds = pollster::block_on(timing.time_rounds(context, buffers, round, rounds, left_out))?;
                 shortest = shortest.min(seconds);
@@ -55,6 +57,7 @@ impl GpuDevice {
         };
         let seconds = time(None)?;
         let saved = |(k, stem)| Ok((stem, seconds - time(Some(k))?));
-        Ok(RoundTimes { seconds, kernels: stems.into_iter().enumerate().map(saved).collect::<Result<_>>()? })
+        let kernels = stems.into_iter().enumerate().map(saved).collect::<Result<_>>()?;
+        Ok(RoundTimes { seconds, kernels })
     }
 }

@@ -51,6 +51,7 @@ impl Few<'_> {
             group: (0..spectra.len() as u32).collect(),
             starts: rows(&self.batch.starts),
             simplices: Vec::new(),
+            is_evaluation: false,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::fusion::Task;
 use super::layout::Layout;
 use super::step_constants::{declare_finishing, declare_simplex, declare_step};
+use super::transfer;
 use crate::error::{Error, Result};
 use crate::kernels::product::Products;
 use crate::kernels::shader::{Dispatch, Shader, ShaderContext, Target};
@@ -114,6 +115,12 @@ fn halve(context: &ShaderContext<'_>) -> Shader {
     shader.state(false);
     shader.bind("control", "i32", Target::Control, true);
     shader
+}
+
+/// Returns the shaders that put members into their slots, and that collect them.
+pub(super) fn transfers(recording: &Recording, layout: Layout, products: Products) -> [Shader; 2] {
+    let context = &ShaderContext { declared: recording.declared(), layout: layout.constants(), products };
+    [true, false].map(|enters| transfer::shader(context, layout, enters))
 }
 
 /// Returns the shader that lists active members first and sets the numbers of workgroups of the next dispatches.

@@ -51,6 +51,8 @@ pub enum Target {
     Limits,
     Arguments,
     Simplices,
+    /// Members that enter or leave.
+    Transfer,
     /// The kernel's own table.
     Table,
     Block(BufferId),

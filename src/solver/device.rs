@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::basin::Point;
-use super::member::GaveWay;
+use super::member::{GaveWay, Phase};
 use super::profile::{DeviceCalls, Meter};
 use super::settings::Method;
 use super::simplex::FirstSimplex;
@@ -51,6 +51,12 @@ pub trait Device: Send + Sync {
         2
     }
 
+    /// Returns whether the workers of a run share its populations of spectra: a round of few members takes as long as
+    /// one of many.
+    fn shares_populations(&self) -> bool {
+        self.runs_wgsl()
+    }
+
     /// Returns how many bytes the populations of all workers may take together, unless the user says so; `None` if
     /// nothing but their members limits them.
     fn memory(&self) -> Option<u64> {
@@ -92,12 +98,28 @@ pub trait Population: Send {
     /// Forgets all members.
     fn clear(&mut self);
 
-    /// Adds spectra at free places; their members become active, at their starts. What is of
-    /// [`Scope::Batch`](crate::recording::Scope) is the same for all that enter until the population is cleared: it is
-    /// taken from the first batch.
-    fn enter<'a>(&'a mut self, batch: &'a Batch, places: &'a Places) -> Pending<'a, ()>;
+    /// Returns the number of spectra that have room: more than starts where some may wait on the device for a start's
+    /// place.
+    fn spectra_capacity(&self) -> usize {
+        self.capacity()
+    }
 
-    /// Executes up to `rounds` rounds and returns the number of members that are still active.
+    /// Puts the data, bounds and priors of a batch's spectra at free places. What is of
+    /// [`Scope::Batch`](crate::recording::Scope) is the same for all spectra until the population is cleared: it is
+    /// taken from the first batch.
+    fn upload(&mut self, batch: &Batch, spectra: &[usize]) -> Result<()>;
+
+    /// Makes members of a batch's starts, whose spectra have been uploaded; they become active.
+    fn enter_members(&mut self, batch: &Batch, places: &Places) -> Result<()>;
+
+    /// Submits up to `rounds` rounds, for whose end the next [`advance`](Self::advance) waits. A device that does not
+    /// work on its own leaves them to that.
+    fn submit(&mut self, _rounds: u32) -> Result<()> {
+        Ok(())
+    }
+
+    /// Executes up to `rounds` rounds, unless some are submitted, and returns the number of members that are still
+    /// active.
     fn advance(&mut self, rounds: u32) -> Pending<'_, usize>;
 
     /// Returns the slots of the starts that are still active, ascending.
@@ -109,11 +131,17 @@ pub trait Population: Send {
     /// Records in the meter, from now on, where the population's time goes. No bit of the outcomes changes.
     fn measure(&mut self, _meter: Arc<Meter>) {}
 
+    /// Adds spectra at free places; their members become active.
+    fn enter(&mut self, batch: &Batch, places: &Places) -> Result<()> {
+        self.upload(batch, &places.spectra)?;
+        self.enter_members(batch, places)
+    }
+
     /// Replaces all members and spectra by those of the batch, in its order.
     fn load<'a>(&'a mut self, batch: &'a Batch) -> Pending<'a, ()> {
         Box::pin(async move {
             self.clear();
-            self.enter(batch, &Places::in_order(batch)).await
+            self.enter(batch, &Places::in_order(batch))
         })
     }
 
@@ -155,12 +183,19 @@ pub struct Batch {
     pub starts: Vec<f64>,
     /// (members): first simplices of Nelder–Mead; empty where all are made of its size.
     pub simplices: Vec<Option<FirstSimplex>>,
+    /// The members of Levenberg–Marquardt end in their first round, evaluated at their starts.
+    pub is_evaluation: bool,
 }
 
 impl Batch {
     /// Returns the number of starts in the batch.
     pub fn members(&self) -> usize {
         self.group.len()
+    }
+
+    /// Returns the phase in which members of Levenberg–Marquardt begin.
+    pub fn first_phase(&self) -> Phase {
+        if self.is_evaluation { Phase::Evaluating } else { Phase::Searching }
     }
 
     /// Returns the first simplex that a start of the batch brings along; `None` if it brings none.

@@ -15,6 +15,8 @@ pub enum Phase {
     Finishing,
     /// By their cost, which a lengthened finishing step must not raise.
     Striding,
+    /// The first point ends the fit: it is an evaluation.
+    Evaluating,
 }
 
 /// Reduction of the cost that the step to the trial point promises: 2 gᵀδ − δᵀAδ.

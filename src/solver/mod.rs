@@ -30,7 +30,7 @@ pub use damping::Damping;
 pub use device::{Batch, Device, Outcome, Pending, Population};
 pub use member::GaveWay;
 pub use objective::Objective;
-pub use rounds::{Queue, linearise, optimise, stream};
+pub use rounds::{Flight, Queue, linearise, optimise, stream};
 pub use settings::{LevenbergMarquardt, MOST_STARTS, Method, NelderMead};
 pub use slots::Places;
 pub use status::Status;

@@ -1,9 +1,10 @@
 //! The loop of rounds, on any device: waiting spectra enter, rounds run, and what has ended leaves.
 //!
-//! A population has as many members as the device's memory (or `--memory`) allows, and no more than a batch has starts.
-//! Where it has fewer, waiting spectra of the batch take the places that become free, after every submission in which
-//! an eighth of the members ended. Batches do not share a population.
+//! A population has as many members as the device's memory (or `--memory`) allows, and no more than the batches of its
+//! workers have starts. Where it has fewer, waiting spectra take the places that become free, after every submission
+//! in which an eighth of the members ended.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -33,66 +34,145 @@ pub trait Queue {
     /// Takes the outcomes, one per start, of the spectrum that entered as the `number`-th, from 0.
     fn end(&mut self, number: usize, outcomes: Vec<Outcome>);
 
-    /// Receives the number of active members after every submission.
+    /// Receives the number of active members, and of those whose spectra are uploaded, after every submission.
     fn watch(&mut self, _active: usize) {}
+
+    /// Returns whether the outcomes of all spectra in flight are needed together, so that nobody waits for a part.
+    fn is_one_piece(&self) -> bool {
+        true
+    }
+}
+
+/// The spectra in flight in a population, and the places that they take.
+pub struct Flight {
+    slots: Slots,
+    /// Spectra whose data are on the device, and whose starts wait for places.
+    uploaded: VecDeque<Uploaded>,
+    /// Number of spectra that the queue has supplied.
+    supplied: usize,
+    /// Number of rounds of the next submission.
+    rounds: u32,
+}
+
+/// Spectra on a device, without members.
+struct Uploaded {
+    batch: Batch,
+    spectra: Vec<usize>,
+    /// Number of spectra that the queue supplied before.
+    first: usize,
+}
+
+impl Flight {
+    /// Returns the places of an empty population.
+    pub fn new(population: &dyn Population) -> Flight {
+        let slots = Slots::new(population.capacity(), population.spectra_capacity());
+        Flight { slots, uploaded: VecDeque::new(), supplied: 0, rounds: ROUNDS_A_SUBMISSION }
+    }
+
+    /// Returns whether no spectrum is in flight.
+    pub fn is_empty(&self) -> bool {
+        self.uploaded.is_empty() && self.slots.open().len() == 0
+    }
+
+    /// Lets waiting spectra enter, submits rounds once, and hands to the queue what has ended, if that is enough.
+    /// Returns false if nothing was in flight.
+    pub async fn advance(&mut self, population: &mut dyn Population, queue: &mut dyn Queue) -> Result<bool> {
+        // 1. Waiting spectra take the free places, first those whose data are on the device.
+        self.enter(population)?;
+        while self.uploaded.is_empty() && self.upload(population, queue, self.slots.room())? {
+            self.enter(population)?;
+        }
+        let open = self.slots.open().len();
+        if open == 0 {
+            return Ok(false);
+        }
+        // 2. One submission. Meanwhile the data of spectra that will enter are copied, some at a time.
+        let begin = Instant::now();
+        population.submit(self.rounds)?;
+        let some = population.capacity().div_ceil(REFILL);
+        while self.upload(population, queue, (self.slots.room().0.min(some), some))? {}
+        let active = population.advance(self.rounds).await?;
+        self.rounds = if begin.elapsed() > SLOW { 1 } else { ROUNDS_A_SUBMISSION };
+        let to_enter: usize = self.uploaded.iter().map(|next| next.batch.members()).sum();
+        queue.watch(active + to_enter * population.lanes());
+        // 3. What has ended leaves, unless it is too little to be worth a readback.
+        let enough = match (queue.is_empty() && self.uploaded.is_empty(), queue.is_one_piece()) {
+            (true, true) => open,
+            (true, false) => open.div_ceil(REFILL),
+            (false, _) => population.capacity().div_ceil(REFILL).min(open),
+        };
+        if open - active.div_ceil(population.lanes()) >= enough {
+            let active = population.active().await?;
+            let ended = self.slots.open().filter(|slot| active.binary_search(slot).is_err()).collect();
+            self.leave(population, queue, ended).await?;
+        }
+        Ok(true)
+    }
+
+    /// Uploads the next spectra of the queue, at most so many and with at most so many starts; returns whether there
+    /// were any.
+    fn upload(
+        &mut self,
+        population: &mut dyn Population,
+        queue: &mut dyn Queue,
+        (spectra, starts): (usize, usize),
+    ) -> Result<bool> {
+        let Some(mut batch) = queue.next(spectra, starts) else { return Ok(false) };
+        let spectra = self.slots.take_spectra(batch.spectra);
+        population.upload(&batch, &spectra)?;
+        batch.blocks.clear();
+        let first = self.supplied;
+        self.supplied += batch.spectra;
+        self.uploaded.push_back(Uploaded { batch, spectra, first });
+        Ok(true)
+    }
+
+    /// Makes members of the uploaded spectra for whose starts there are places.
+    fn enter(&mut self, population: &mut dyn Population) -> Result<()> {
+        let fits = |flight: &Flight, next: &Uploaded| next.batch.members() <= flight.slots.room().1;
+        while self.uploaded.front().is_some_and(|next| fits(self, next))
+            && let Some(next) = self.uploaded.pop_front()
+        {
+            let places = self.slots.enter(&next.batch, next.spectra, next.first);
+            population.enter_members(&next.batch, &places)?;
+        }
+        Ok(())
+    }
+
+    /// Hands all spectra in flight to the queue as they are, and clears the population. Members that are still active
+    /// end as [`Status::Interrupted`].
+    pub async fn interrupt(&mut self, population: &mut dyn Population, queue: &mut dyn Queue) -> Result<()> {
+        let open: Vec<usize> = self.slots.open().collect();
+        if !open.is_empty() {
+            self.leave(population, queue, open).await?;
+        }
+        self.uploaded.drain(..).for_each(|waiting| self.slots.give_back(waiting.spectra));
+        population.clear();
+        Ok(())
+    }
+
+    /// Reads the outcomes of the starts in these slots and hands those of whole spectra to the queue.
+    async fn leave(&mut self, population: &mut dyn Population, queue: &mut dyn Queue, slots: Vec<usize>) -> Result<()> {
+        let outcomes = population.read(&slots).await?;
+        for (slot, mut outcome) in slots.into_iter().zip(outcomes) {
+            if outcome.gave_way.is_none() {
+                outcome.status.get_or_insert(Status::Interrupted);
+            }
+            if let Some((number, outcomes)) = self.slots.end(slot, outcome) {
+                queue.end(number, outcomes);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Fits all starts that the queue supplies, refilling free slots, until none is left or `cancel` is set. When `cancel`
 /// is set, nothing enters any more, and members that are still active end as [`Status::Interrupted`].
 pub async fn stream(population: &mut dyn Population, queue: &mut dyn Queue, cancel: &AtomicBool) -> Result<()> {
     population.clear();
-    let mut slots = Slots::new(population.capacity());
-    let mut rounds = ROUNDS_A_SUBMISSION;
-    loop {
-        let (spectra, starts) = slots.room();
-        let cancelled = || cancel.load(Ordering::Relaxed);
-        if !cancelled()
-            && let Some(batch) = queue.next(spectra, starts)
-        {
-            let places = slots.enter(&batch);
-            population.enter(&batch, &places).await?;
-        }
-        let open: Vec<usize> = slots.open().collect();
-        if open.is_empty() {
-            // the spectra's data are released
-            population.clear();
-            return Ok(());
-        }
-        let enough = if queue.is_empty() { open.len() } else { population.capacity().div_ceil(REFILL).min(open.len()) };
-        let mut ended = 0;
-        while ended < enough && !cancelled() {
-            let begin = Instant::now();
-            let active = population.advance(rounds).await?;
-            rounds = if begin.elapsed() > SLOW { 1 } else { ROUNDS_A_SUBMISSION };
-            queue.watch(active);
-            ended = open.len() - active.div_ceil(population.lanes());
-        }
-        leave(population, queue, &mut slots, open, cancelled()).await?;
-    }
-}
-
-/// Reads the outcomes of the starts that have ended and hands them to the queue; of all `open` ones when cancelled.
-async fn leave(
-    population: &mut dyn Population,
-    queue: &mut dyn Queue,
-    slots: &mut Slots,
-    mut open: Vec<usize>,
-    cancelled: bool,
-) -> Result<()> {
-    if !cancelled {
-        let active = population.active().await?;
-        open.retain(|slot| active.binary_search(slot).is_err());
-    }
-    let outcomes = population.read(&open).await?;
-    for (slot, mut outcome) in open.into_iter().zip(outcomes) {
-        if outcome.gave_way.is_none() {
-            outcome.status.get_or_insert(Status::Interrupted);
-        }
-        if let Some((number, outcomes)) = slots.end(slot, outcome) {
-            queue.end(number, outcomes);
-        }
-    }
-    Ok(())
+    let mut flight = Flight::new(population);
+    while !cancel.load(Ordering::Relaxed) && flight.advance(population, queue).await? {}
+    flight.interrupt(population, queue).await
 }
 
 /// Returns cost, gradient and normal matrix at each start of a batch, by one round of the population.

@@ -18,7 +18,9 @@ pub struct Places {
 impl Places {
     /// Returns the places 0, 1, 2, … for the spectra and the starts of a batch, in its order.
     pub fn in_order(batch: &Batch) -> Places {
-        Slots::new(batch.members().max(batch.spectra)).enter(batch)
+        let mut slots = Slots::new(batch.members(), batch.spectra);
+        let spectra = slots.take_spectra(batch.spectra);
+        slots.enter(batch, spectra, 0)
     }
 }
 
@@ -30,7 +32,7 @@ struct Group {
     outcomes: Vec<Option<Outcome>>,
 }
 
-/// Places of as many starts as spectra. A start that gave way leaves at once; the others of a group leave together, as
+/// Places of starts and of spectra. A start that gave way leaves at once; the others of a group leave together, as
 /// those that go on are judged by those that have ended.
 #[derive(Debug)]
 pub struct Slots {
@@ -42,19 +44,17 @@ pub struct Slots {
     groups: BTreeMap<usize, Group>,
     /// The group of each start that has not ended, and its index there.
     open: BTreeMap<usize, (usize, usize)>,
-    entered: usize,
 }
 
 impl Slots {
-    /// Makes a table of `capacity` free places for spectra and as many for starts.
-    pub fn new(capacity: usize) -> Slots {
+    /// Makes a table of so many free places for starts and for spectra.
+    pub fn new(starts: usize, spectra: usize) -> Slots {
         Slots {
-            starts: (0..capacity).collect(),
-            spectra: (0..capacity).collect(),
-            ring: (0..capacity as u32).collect(),
+            starts: (0..starts).collect(),
+            spectra: (0..spectra).collect(),
+            ring: (0..starts as u32).collect(),
             groups: BTreeMap::new(),
             open: BTreeMap::new(),
-            entered: 0,
         }
     }
 
@@ -63,23 +63,32 @@ impl Slots {
         (self.spectra.len(), self.starts.len())
     }
 
+    /// Takes free places for spectra, which must be there.
+    pub fn take_spectra(&mut self, count: usize) -> Vec<usize> {
+        (0..count).filter_map(|_| self.spectra.pop_first()).collect()
+    }
+
+    /// Frees the places of spectra none of whose starts has entered.
+    pub fn give_back(&mut self, spectra: Vec<usize>) {
+        self.spectra.extend(spectra);
+    }
+
     /// Returns the slots of the starts that have not ended.
-    pub fn open(&self) -> impl Iterator<Item = usize> + '_ {
+    pub fn open(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
         self.open.keys().copied()
     }
 
-    /// Assigns free places to the spectra and the starts of a batch, for which there must be room, and returns them.
-    pub fn enter(&mut self, batch: &Batch) -> Places {
-        let spectra = (0..batch.spectra).filter_map(|_| self.spectra.pop_first()).collect();
+    /// Assigns free places to the starts of a batch, for which there must be room, and returns all of its places. Its
+    /// spectra have taken theirs, and are counted from `first`.
+    pub fn enter(&mut self, batch: &Batch, spectra: Vec<usize>, first: usize) -> Places {
         let mut places = Places { spectra, ..Places::default() };
-        for group in batch.group.chunk_by(|a, b| a == b) {
+        for (number, group) in (first..).zip(batch.group.chunk_by(|a, b| a == b)) {
             let slots: Vec<usize> = group.iter().filter_map(|_| self.starts.pop_first()).collect();
             self.link(&slots);
-            self.open.extend(slots.iter().enumerate().map(|(k, slot)| (*slot, (self.entered, k))));
+            self.open.extend(slots.iter().enumerate().map(|(k, slot)| (*slot, (number, k))));
             places.starts.extend_from_slice(&slots);
             let spectrum = places.spectra[group[0] as usize];
-            self.groups.insert(self.entered, Group { spectrum, outcomes: vec![None; slots.len()], slots });
-            self.entered += 1;
+            self.groups.insert(number, Group { spectrum, outcomes: vec![None; slots.len()], slots });
         }
         places.ring.clone_from(&self.ring);
         places
@@ -135,8 +144,9 @@ mod tests {
 
     #[test]
     fn places_are_free_when_a_start_gives_way_or_a_group_has_ended() {
-        let mut slots = Slots::new(4);
-        let places = slots.enter(&batch(&[0, 0, 1, 1]));
+        let mut slots = Slots::new(4, 4);
+        let spectra = slots.take_spectra(2);
+        let places = slots.enter(&batch(&[0, 0, 1, 1]), spectra, 0);
         assert_eq!((places.starts, places.ring), (vec![0, 1, 2, 3], vec![1, 0, 3, 2]));
         assert_eq!(slots.room(), (2, 0));
         // one ended: the other of its group may still be judged by it
@@ -145,7 +155,8 @@ mod tests {
         // one gave way: its place is free at once
         assert!(slots.end(3, ended(Some(GaveWay::SameBasin))).is_none());
         assert_eq!(slots.room(), (2, 1));
-        let places = slots.enter(&batch(&[0]));
+        let spectra = slots.take_spectra(1);
+        let places = slots.enter(&batch(&[0]), spectra, 2);
         assert_eq!((places.spectra, places.starts, places.ring), (vec![2], vec![3], vec![1, 0, 2, 3]));
         let (number, outcomes) = slots.end(1, ended(None)).unwrap();
         assert_eq!((number, outcomes.len()), (0, 2));

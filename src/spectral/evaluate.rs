@@ -230,7 +230,7 @@ impl<'s> Input<'s> {
         let room = device.capacity(recording, *max_memory)?;
         let batch = fitter.batch_on(device).min(room).min(ready.len()).max(1);
         let method = Method::LevenbergMarquardt(LevenbergMarquardt::default().max_rounds(1));
-        let earlier = self.run.evaluation().take();
+        let earlier = self.run.take_evaluation();
         let earlier = earlier.filter(|e| Arc::ptr_eq(&e.objective, &objective) && e.population.capacity() >= batch);
         let mut population = match earlier {
             Some(evaluation) => evaluation.population,
@@ -250,7 +250,7 @@ impl<'s> Input<'s> {
         // a population that has failed is not kept, nor is one of a device that has replaced the fitter's
         if std::ptr::addr_eq(device, &*fitter.device.inner) {
             population.clear();
-            *self.run.evaluation() = Some(Evaluation { objective, population });
+            self.run.keep_evaluation(Evaluation { objective, population });
         }
         Ok(outcomes)
     }

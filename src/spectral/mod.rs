@@ -388,6 +388,7 @@ impl SpectralFitter {
 
     /// Makes a run of this fitter on its first device.
     fn run(&self) -> Result<Run<'_>> {
-        Run::new(self, self.device.inner.clone(), self.max_memory)
+        let device = &self.device.inner;
+        Run::new(self, device.clone(), self.shared.idle.borrow(device), self.max_memory)
     }
 }

@@ -33,7 +33,7 @@ use crate::spectral::{Solver, SpectralFitter};
 use groups::{Group, groups};
 use pieces::Piece;
 use repeat::{MOST_FITS, RepeatedFit};
-use workspace::{Borrowed, Evaluation};
+use workspace::{Borrowed, Evaluation, Seat, lock};
 
 /// A prepared spectrum with its starts.
 struct Started {
@@ -50,10 +50,8 @@ pub struct Run<'a> {
     device: Arc<dyn Device>,
     /// Maximum memory of the populations in bytes.
     memory: Option<u64>,
-    /// Maximum number of starts in flight, which is reduced if the device runs out of memory.
-    most: usize,
     /// Populations of the last spectra, and samplings of the last grids.
-    borrowed: Borrowed<'a>,
+    seat: Seat<'a>,
     /// The device has failed, and the CPU has replaced it.
     pub is_replaced: bool,
     pub stages: Stages,
@@ -68,12 +66,17 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Makes a run of the fitter on a device, whose populations take at most `memory` bytes, or returns an error for
-    /// invalid settings.
+    /// Makes a run of the fitter on a device, with a workspace that all workers of the device share. Its populations
+    /// take at most `memory` bytes.
     ///
     /// # Errors
     /// Returns [`Error::InvalidSettings`], and [`Error::Usage`] for settings that exclude each other.
-    pub fn new(fitter: &'a SpectralFitter, device: Arc<dyn Device>, memory: Option<u64>) -> Result<Run<'a>> {
+    pub fn new(
+        fitter: &'a SpectralFitter,
+        device: Arc<dyn Device>,
+        borrowed: Arc<Borrowed<'a>>,
+        memory: Option<u64>,
+    ) -> Result<Run<'a>> {
         if fitter.scans_velocity() && matches!(fitter.model.velocity, Velocity::Fixed(_)) {
             return Err(Error::invalid("velocity_scan", "a scan of the velocity, which is fixed: give it a range"));
         }
@@ -82,14 +85,12 @@ impl<'a> Run<'a> {
             let message = "mixed precision is for Levenberg–Marquardt: Nelder–Mead sees every rounding";
             return Err(Error::invalid("precision", message));
         }
-        let mut borrowed = fitter.shared.idle.borrow(&device);
-        borrowed.workspace.grids.resize_with(fitter.model.arms.len(), Vec::new);
+        lock(&borrowed.workspace.grids).resize_with(fitter.model.arms.len(), Vec::new);
         Ok(Run {
             fitter,
             device,
             memory,
-            most: usize::MAX,
-            borrowed,
+            seat: Seat::new(borrowed),
             is_replaced: false,
             stages: Stages::default(),
             meter: None,
@@ -113,7 +114,7 @@ impl<'a> Run<'a> {
     /// Makes the run free its populations when it ends: the rows of a stream are still being written then, and the
     /// memory of both would be held at once.
     pub fn freed_at_its_end(mut self) -> Run<'a> {
-        self.borrowed.returns = false;
+        self.seat.keeps_passes = false;
         self
     }
 
@@ -124,13 +125,18 @@ impl<'a> Run<'a> {
 
     /// Makes the run record the times of its stages since `begin` and of its populations, if there is a meter.
     pub fn measured_by(mut self, meter: Option<Arc<Meter>>, begin: Instant) -> Run<'a> {
-        self.borrowed.returns &= meter.is_none();
+        self.seat.keeps_passes &= meter.is_none();
         Run { stages: Stages::since(meter.as_ref().map(|_| begin)), meter, ..self }
     }
 
-    /// Returns the population that evaluates the objective at given points, if there is one.
-    pub fn evaluation(&mut self) -> &mut Option<Evaluation> {
-        &mut self.borrowed.workspace.evaluation
+    /// Takes the population that evaluates the objective at given points, if there is one.
+    pub fn take_evaluation(&self) -> Option<Evaluation> {
+        lock(&self.seat.borrowed.workspace.evaluation).take()
+    }
+
+    /// Keeps a population that evaluates the objective at given points.
+    pub fn keep_evaluation(&self, evaluation: Evaluation) {
+        *lock(&self.seat.borrowed.workspace.evaluation) = Some(evaluation);
     }
 
     /// Returns whether the tally that watches the run, if any, is cancelled.
@@ -168,28 +174,34 @@ impl<'a> Run<'a> {
     /// Halves the starts in flight after a device ran out of memory at work. Returns whether a batch of `spectra`
     /// spectra can be fitted again.
     fn halve_capacity(&mut self, failure: &Error, spectra: usize) -> bool {
-        let passes = self.borrowed.workspace.passes.take_if(|_| matches!(failure, Error::OutOfMemory { .. }));
-        let half = passes.and_then(|passes| half(passes.capacity, spectra, self.fitter.most_starts()));
+        let Some(passes) = self.seat.passes.take_if(|_| matches!(failure, Error::OutOfMemory { .. })) else {
+            return false;
+        };
+        passes.fail(failure);
+        // other workers' spectra are in shared populations, too
+        let spectra = if self.device.shares_populations() { usize::MAX } else { spectra };
+        let half = half(passes.capacity, spectra, self.fitter.most_starts());
+        drop(passes);
         // A device that has failed refuses all work until it is renewed.
         let half = half.filter(|_| matches!(self.device.renew(failure), Ok(true)));
         if let (Some(half), Some(tally)) = (half, self.tally) {
             tally.warn(format!("{failure}; fitted again with {half} starts at once"));
         }
-        self.most = half.unwrap_or(self.most);
+        self.seat.borrowed.workspace.most.fetch_min(half.unwrap_or(usize::MAX), Ordering::Relaxed);
         half.is_some()
     }
 
     /// Replaces a failed device by itself, renewed, or by the CPU, so that the batch can be fitted again; else returns
     /// the failure.
     fn renew_device(&mut self, attempts: &mut Attempts, failure: Error) -> Result<()> {
-        self.borrowed.workspace.passes = None;
+        self.seat.passes.take().iter().for_each(|passes| passes.fail(&failure));
         let message = failure.to_string();
         let next = attempts.next(&self.device, failure, self.fitter.may_use_cpu())?;
         if let Some(tally) = self.tally {
             tally.warn(format!("{message}; fitted again on {}", next.name()));
         }
         if !Arc::ptr_eq(&next, &self.device) {
-            (self.is_replaced, self.meter, self.borrowed.returns) = (true, None, false);
+            (self.is_replaced, self.meter, self.seat.keeps_passes) = (true, None, false);
         }
         self.device = next;
         Ok(())
@@ -284,7 +296,7 @@ impl<'a> Run<'a> {
         }
         let (fitter, grids) = (self.fitter, &*grids);
         self.time(Stage::Fit, |run| run.make_passes(&layout))?;
-        let capacity = self.borrowed.workspace.passes.as_ref().map_or(1, |passes| passes.capacity);
+        let capacity = self.seat.passes.as_ref().map_or(1, |passes| passes.capacity);
         let together = |one: &ReadySpectrum| one.starts.len().max(if one.may_add_starts { TOGETHER } else { 1 });
         let most = ready.iter().map(together).max().unwrap_or(1);
         if capacity < most {

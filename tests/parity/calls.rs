@@ -67,24 +67,27 @@ fn a_population_asks_for_what_its_sizes_say() {
     let start = gpu.calls();
     pollster::block_on(population.load(&case.batch)).unwrap();
     let loaded = since(start);
-    assert_eq!((loaded.dispatches, loaded.waits, loaded.submissions, loaded.buffers), (0, 0, 1, 0), "{loaded:?}");
+    // copies of the data, and the kernel that puts members into their slots
+    assert_eq!((loaded.dispatches, loaded.waits, loaded.submissions, loaded.buffers), (1, 0, 2, 0), "{loaded:?}");
 
     let start = gpu.calls();
     pollster::block_on(population.advance(ROUNDS)).unwrap();
     let advanced = since(start);
     assert_eq!(advanced.dispatches, u64::from(ROUNDS) * kernels);
-    // whatever has ended, the host waits once, for two words
-    assert_eq!((advanced.submissions, advanced.waits, advanced.copies, advanced.copied_bytes), (1, 1, 1, 8));
-    assert_eq!((advanced.uploads, advanced.buffers), (0, 0));
+    // whatever has ended, the host waits once, for the list of members and two words
+    let list = 4 * (2 + MEMBERS as u64);
+    assert_eq!((advanced.submissions, advanced.waits, advanced.copies, advanced.copied_bytes), (1, 1, 1, list));
+    // the list of members that have entered, and the sizes of the dispatches
+    assert_eq!((advanced.uploads, advanced.buffers), (2, 0));
     // each kernel of this model reads or writes what the one before has written
     assert_eq!(advanced.barriers, advanced.dispatches - 1);
 
     let start = gpu.calls();
     pollster::block_on(population.read(&[0, 1])).unwrap();
     let read = since(start);
-    assert_eq!((read.submissions, read.waits, read.dispatches, read.uploads), (1, 1, 0, 0), "{read:?}");
-    // what the host knows it does not read again
-    let start = gpu.calls();
-    pollster::block_on(population.read(&[2])).unwrap();
-    assert_eq!(since(start), DeviceCalls::default());
+    assert_eq!((read.submissions, read.waits, read.dispatches, read.uploads), (1, 1, 1, 1), "{read:?}");
+    // two counts and two slots; points, sums and steps of these members alone, and their nine cells
+    let parameters = case.recording.parameters.len() as u64;
+    let state = 2 * (2 * parameters + 7 + parameters * (parameters + 1) / 2) + 3;
+    assert_eq!((read.uploaded_bytes, read.copied_bytes), (16, 16 + 2 * 4 * (state + 9)), "{read:?}");
 }

@@ -130,7 +130,7 @@ impl Side {
                 // who was here before has ended, in slots beyond these, too: each a ring of its own
                 let mut places = Places::in_order(&batch);
                 places.ring.extend(places.ring.len() as u32..self.population.capacity() as u32);
-                self.population.enter(&batch, &places).await?;
+                self.population.enter(&batch, &places)?;
             } else {
                 self.population.load(&batch).await?;
                 self.loaded = true;

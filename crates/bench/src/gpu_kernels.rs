@@ -88,5 +88,6 @@ fn repeated(recording: &Recording, one: &Batch, count: usize) -> Batch {
         group: (0..count as u32).collect(),
         starts: one.starts.repeat(count),
         simplices: Vec::new(),
+        is_evaluation: false,
     }
 }

@@ -54,7 +54,7 @@ impl Device for CpuDevice {
     }
 
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize> {
-        let bytes = |scope| -> u64 { length(recording, scope) as u64 * 8 };
+        let bytes = |scope| -> u64 { tile::length(recording, scope) as u64 * 8 };
         let parameters = recording.parameters.len() as u64;
         let member = bytes(Scope::Spectrum) + 16 * (parameters + 2) * (parameters + 4);
         let heads = known::Heads::new(recording);
@@ -102,11 +102,6 @@ impl Device for CpuDevice {
 struct Place {
     slot: usize,
     spectrum: usize,
-}
-
-/// Returns how many elements all buffers of a scope have together, for one member, spectrum or batch.
-fn length(recording: &Recording, scope: Scope) -> usize {
-    recording.buffers.iter().filter(|b| b.scope == scope).map(|b| b.length).sum()
 }
 
 struct CpuPopulation<R> {
@@ -319,33 +314,37 @@ impl<R: Real> Population for CpuPopulation<R> {
         self.active = Active::default();
     }
 
-    fn enter<'a>(&'a mut self, batch: &'a Batch, places: &'a Places) -> Pending<'a, ()> {
-        Box::pin(async move {
-            let begin = self.begin();
-            let copied = self.inputs.enter(batch, &places.spectra);
-            self.ring.clone_from(&places.ring);
-            let lanes = self.lanes();
-            let mut taken = vec![false; places.ring.len()];
-            places.starts.iter().for_each(|slot| taken[*slot] = true);
-            // who had these places before has left
-            let mut ended = self.members.split_off(self.active.all);
-            let sitting_out = self.members.split_off(self.active.taking_part);
-            ended.retain(|member| !taken.get(member.slot / lanes).copied().unwrap_or(false));
-            let count = self.inputs.recording.parameters.len();
-            for (k, (slot, spectrum)) in places.starts.iter().zip(&batch.group).enumerate() {
-                let start = &batch.starts[k * count..(k + 1) * count];
-                let place = Place { slot: *slot, spectrum: places.spectra[*spectrum as usize] };
-                let (simplex, members) = self.make_members(place, start, batch.simplex(k));
-                self.members.extend(members);
-                self.simplices.extend(simplex.map(|simplex| (*slot, Mutex::new(simplex))));
-            }
-            let taking_part = self.members.len();
-            self.members.extend(sitting_out);
-            self.active = Active { all: self.members.len(), taking_part };
-            self.members.extend(ended);
-            self.copied(Work::Upload, copied + size_of_val(batch.starts.as_slice()), begin);
-            Ok(())
-        })
+    fn upload(&mut self, batch: &Batch, spectra: &[usize]) -> Result<()> {
+        let begin = self.begin();
+        let copied = self.inputs.enter(batch, spectra);
+        self.copied(Work::Upload, copied, begin);
+        Ok(())
+    }
+
+    fn enter_members(&mut self, batch: &Batch, places: &Places) -> Result<()> {
+        let begin = self.begin();
+        self.ring.clone_from(&places.ring);
+        let lanes = self.lanes();
+        let mut taken = vec![false; places.ring.len()];
+        places.starts.iter().for_each(|slot| taken[*slot] = true);
+        // who had these places before has left
+        let mut ended = self.members.split_off(self.active.all);
+        let sitting_out = self.members.split_off(self.active.taking_part);
+        ended.retain(|member| !taken.get(member.slot / lanes).copied().unwrap_or(false));
+        let count = self.inputs.recording.parameters.len();
+        for (k, (slot, spectrum)) in places.starts.iter().zip(&batch.group).enumerate() {
+            let start = &batch.starts[k * count..(k + 1) * count];
+            let place = Place { slot: *slot, spectrum: places.spectra[*spectrum as usize] };
+            let (simplex, members) = self.make_members(place, start, batch.simplex(k));
+            self.members.extend(members.into_iter().map(|member| Member { phase: batch.first_phase(), ..member }));
+            self.simplices.extend(simplex.map(|simplex| (*slot, Mutex::new(simplex))));
+        }
+        let taking_part = self.members.len();
+        self.members.extend(sitting_out);
+        self.active = Active { all: self.members.len(), taking_part };
+        self.members.extend(ended);
+        self.copied(Work::Upload, size_of_val(batch.starts.as_slice()), begin);
+        Ok(())
     }
 
     fn advance(&mut self, rounds: u32) -> Pending<'_, usize> {

@@ -220,3 +220,8 @@ pub fn together(a: &Stage, b: &Stage) -> bool {
     let takes_tile = |stage: &Stage| matches!(stage, Stage::Product(_)) || of_many(stage).is_some();
     !takes_tile(a) && !takes_tile(b)
 }
+
+/// Returns how many elements all buffers of a scope have together, for one member, spectrum or batch.
+pub fn length(recording: &Recording, scope: Scope) -> usize {
+    recording.buffers.iter().filter(|b| b.scope == scope).map(|b| b.length).sum()
+}

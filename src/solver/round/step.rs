@@ -70,7 +70,7 @@ fn judge_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> {
     match member.phase {
         Phase::Finishing => return judge_finishing_step(member, rules.bounds),
         Phase::Striding => return judge_stride(member, rules.tolerances.cost_error),
-        Phase::Searching | Phase::Released => {}
+        Phase::Searching | Phase::Released | Phase::Evaluating => {}
     }
     // 2. The usual rule, which knows the first point, too: fits begin by searching.
     let trial = Trial {
@@ -84,7 +84,10 @@ fn judge_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> {
     let (is_accepted, damping) = trial.judge(member.damping, rules.tolerances.cost_error, 0.0);
     member.damping = damping;
     settle(member, is_accepted);
-    (trial.is_first && !trial.is_finite).then_some(Status::NotFinite)
+    if trial.is_first && !trial.is_finite {
+        return Some(Status::NotFinite);
+    }
+    (member.phase == Phase::Evaluating).then_some(Status::Ftol)
 }
 
 /// Makes the trial point the accepted one, or counts it as rejected.

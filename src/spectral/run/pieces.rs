@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
 
-use super::workspace::{GridKey, SharedGrid};
+use super::workspace::{GridKey, SharedGrid, lock};
 use super::{Grids, Run, Started};
 use crate::error::Result;
 use crate::first_guess::FirstGuess;
@@ -23,8 +23,8 @@ use crate::spectral::input::negative_flux::has_negative_flux;
 use crate::spectral::input::ready::samplings;
 use crate::threads;
 
-/// Number of samplings per arm that are kept for the next batch.
-const KEPT: usize = 4;
+/// Number of samplings per arm that are kept for the next batches of all workers.
+const KEPT: usize = 8;
 
 /// The result of an operation on one spectrum.
 type SpectrumResult<T> = std::result::Result<T, Fault>;
@@ -61,13 +61,17 @@ impl Run<'_> {
         let mut all: Vec<Vec<Grids>> = files.iter().map(|_| Vec::new()).collect();
         for a in 0..model.arms.len() {
             let data: Vec<&ArmSpectra> = arms.iter().map(|arms| &*arms[a]).collect();
-            let known = std::mem::take(&mut self.borrowed.workspace.grids[a]);
-            let mut shared = threads::in_pool(|| with_samplings(known, model, a, &data, files))?;
+            let shared = {
+                let mut kept = lock(&self.seat.borrowed.workspace.grids);
+                let known = std::mem::take(&mut kept[a]);
+                let shared = threads::in_pool(|| with_samplings(known, model, a, &data, files))?;
+                // the latest samplings are at the end
+                kept[a] = shared[shared.len().saturating_sub(KEPT)..].to_vec();
+                shared
+            };
             for (data, all) in data.iter().zip(&mut all) {
                 all.push(threads::in_pool(|| samplings_of(model, &model.arms[a], data, &shared)));
             }
-            // the latest samplings are at the end
-            self.borrowed.workspace.grids[a] = shared.split_off(shared.len().saturating_sub(KEPT));
         }
         Ok(all)
     }

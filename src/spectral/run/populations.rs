@@ -1,5 +1,7 @@
 //! Populations of a run on its device, and the spectra that go through them.
 
+use std::sync::atomic::Ordering;
+
 use super::{Grids, ReadySpectrum, Run, SpectralFitter, Tally};
 use crate::error::Result;
 use crate::model::{ArmLayout, VelocityScan};
@@ -18,28 +20,26 @@ impl Run<'_> {
         let is_scarce = self.device.runs_wgsl() || self.memory.is_some();
         let probes = self.fitter.adds_starts() && !is_scarce;
         let has_evaluation = *velocity_scan == VelocityScan::Fixed || probes;
-        // 2. There are as many starts as a batch has. If the user limits the memory, that alone limits their number.
-        let enough = if self.memory.is_some() { usize::MAX } else { self.device.enough() };
-        let starts = self.usual_starts * self.fitter.batch_on(&*self.device);
-        let max_starts = starts.max(self.fitter.most_starts()).min(self.most).min(enough);
+        // 2. There are as many starts as the batches of all workers that share a population have.
+        let workers = if self.device.shares_populations() { self.sharing } else { 1 };
+        let starts = self.usual_starts * self.fitter.batch_on(&*self.device) * workers;
+        let most = self.seat.borrowed.workspace.most.load(Ordering::Relaxed).min(self.device.enough());
+        let max_starts = starts.max(self.fitter.most_starts()).min(most);
         let (solver, precision) = (*solver, *precision);
-        let share = || Some(self.device.memory()? / self.sharing.max(2) as u64);
-        let memory = self.memory.or_else(share);
-        let settings = PassSettings { solver, precision, has_evaluation, memory, max_starts };
-        let workspace = &mut self.borrowed.workspace;
-        if let Some(passes) = &mut workspace.passes
-            && passes.is_for(layout, settings)
-        {
-            self.meter.iter().for_each(|meter| passes.measure(meter));
-            return Ok(());
+        // a worker that is alone leaves half of the device to others
+        let of_device = || Some(self.device.memory()? / if self.sharing == 1 { 2 } else { 1 });
+        let memory = self.memory.or_else(of_device).map(|bytes| bytes / (self.sharing / workers) as u64);
+        let settings = PassSettings { solver, precision, has_evaluation, memory, workers, max_starts };
+        // 3. Those of the last spectra are kept, or freed before others are made.
+        let mut kept = self.seat.passes.take().filter(|passes| passes.is_for(layout, settings));
+        if kept.is_none() {
+            kept = self.seat.take_passes(layout, settings);
         }
-        // 3. The memory of the last populations is freed first.
-        workspace.passes = None;
-        let mut passes = Passes::new(model, shared, layout, &*self.device, settings)?;
-        if let Some(meter) = &self.meter {
-            passes.measure(meter);
-        }
-        workspace.passes = Some(passes);
+        let made = &self.seat.borrowed.workspace.populations;
+        let make = || Passes::new(model, shared, layout, &*self.device, made, settings);
+        let passes = kept.map_or_else(make, Ok)?;
+        self.meter.iter().for_each(|meter| passes.measure(meter));
+        self.seat.passes = Some(passes);
         Ok(())
     }
 
@@ -54,7 +54,7 @@ impl Run<'_> {
         ready: &[ReadySpectrum],
         finished: usize,
     ) -> Result<Vec<Vec<Outcome>>> {
-        let Some(passes) = self.borrowed.workspace.passes.as_mut() else { return Ok(Vec::new()) };
+        let Some(passes) = self.seat.passes.as_mut() else { return Ok(Vec::new()) };
         let guess = self.fitter.shared.library();
         let spectra = ReadySpectra { model: &self.fitter.model, grids, spectra: ready, guess };
         let Some(tally) = self.tally else {
@@ -74,7 +74,7 @@ impl Run<'_> {
     /// run is cancelled, those that are not scanned become interrupted.
     pub(super) fn scan(&mut self, grids: &[Grids], ready: &[ReadySpectrum], rows: &mut [FitRow]) -> Result<()> {
         let (fitter, tally) = (self.fitter, self.tally);
-        let Some(passes) = self.borrowed.workspace.passes.as_mut() else { return Ok(()) };
+        let Some(passes) = self.seat.passes.as_mut() else { return Ok(()) };
         // The progress function is called without a new spectrum.
         let mut report = |_| tally.into_iter().for_each(|tally| tally.add(0));
         let monitor = Monitor { cancel: tally.map_or(&NEVER, Tally::cancel), progress: &mut report };

@@ -192,7 +192,12 @@ impl Passes {
             FoldCheck::new(model, k, &ready[k], &group[lowest])
         };
         let checks: Vec<FoldCheck> = found.iter().enumerate().filter_map(check).collect();
-        let mut probed = self.outcomes_at_probe_points(spectra, &checks)?.into_iter();
+        let probe = |check: &FoldCheck| {
+            let starts = check.points.iter().map(|point| Start { u: point.u.clone(), basin: 0 }).collect();
+            ReadySpectrum { starts, ..ready[check.spectrum].clone() }
+        };
+        let probes: Vec<ReadySpectrum> = checks.iter().map(probe).collect();
+        let mut probed = self.evaluate(spectra.with_spectra(&probes))?.into_iter();
         // 2. Choose the starts.
         let choose = |check: FoldCheck| {
             let own: Vec<Outcome> = probed.by_ref().take(check.points.len()).collect();
@@ -202,36 +207,6 @@ impl Passes {
         // 3. Fit from them.
         self.fit_again(spectra, found, chosen, monitor)
     }
-
-    /// Evaluates the objective at the probe points of all checks, and returns the outcomes one after another.
-    fn outcomes_at_probe_points(&mut self, spectra: ReadySpectra, checks: &[FoldCheck]) -> Result<Vec<Outcome>> {
-        let mut all = Vec::new();
-        for batch in probe_batches(spectra.spectra, checks, self.capacity) {
-            all.extend(self.evaluate(spectra.with_spectra(&batch))?);
-        }
-        Ok(all)
-    }
-}
-
-/// Returns the spectra of the checks, with their probe points as starts, in batches of at most `capacity` starts. A
-/// spectrum with more probe points than that is split.
-fn probe_batches(ready: &[ReadySpectrum], checks: &[FoldCheck], capacity: usize) -> Vec<Vec<ReadySpectrum>> {
-    let (mut all, mut room): (Vec<Vec<ReadySpectrum>>, usize) = (Vec::new(), 0);
-    for check in checks {
-        for points in check.points.chunks(capacity.max(1)) {
-            let starts = points.iter().map(|point| Start { u: point.u.clone(), basin: 0 }).collect();
-            let one = ReadySpectrum { starts, ..ready[check.spectrum].clone() };
-            match all.last_mut().filter(|_| points.len() <= room) {
-                Some(batch) => batch.push(one),
-                None => {
-                    all.push(vec![one]);
-                    room = capacity.max(1);
-                }
-            }
-            room -= points.len();
-        }
-    }
-    all
 }
 
 #[cfg(test)]

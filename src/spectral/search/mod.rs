@@ -8,6 +8,8 @@ pub mod poor;
 pub mod posterior;
 pub mod rough;
 pub mod shared;
+pub mod shared_population;
+pub mod shared_populations;
 pub mod simplices;
 pub mod solve;
 pub mod verify;

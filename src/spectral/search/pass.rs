@@ -7,10 +7,11 @@ use crate::error::Result;
 use crate::math::Real;
 use crate::model::SpectralObjective;
 use crate::recording::Precision;
-use crate::solver::{LevenbergMarquardt, NelderMead, Outcome, Population, Queue, Solver, linearise, stream};
-use crate::spectral::input::ready::{Monitor, ReadySpectra, Starts};
+use crate::solver::{LevenbergMarquardt, NelderMead, Outcome, Solver};
+use crate::spectral::input::ready::{Monitor, NEVER, ReadySpectra, Starts};
+use crate::spectral::search::shared_population::SharedPopulation;
 use crate::spectral::search::verify::Verifier;
-use crate::spectral::search::waiting::{MemberCount, PassOutcomes, Waiting};
+use crate::spectral::search::waiting::{PassOutcomes, Waiting};
 
 /// Size of a simplex that polishes a fit, relative to the size that the user set.
 const POLISH: f64 = 0.1;
@@ -24,6 +25,8 @@ pub struct PassSettings {
     pub has_evaluation: bool,
     /// Maximum memory of all populations in bytes; `None` for what the device has.
     pub memory: Option<u64>,
+    /// Number of workers that share populations and this memory.
+    pub workers: usize,
     /// Maximum number of starts in flight.
     pub max_starts: usize,
 }
@@ -31,7 +34,7 @@ pub struct PassSettings {
 /// A population and the objective that it was made for.
 pub struct Pass {
     pub objective: Arc<SpectralObjective>,
-    pub population: Box<dyn Population>,
+    pub population: Arc<SharedPopulation>,
     /// Checks the results of a GPU; `None` on the CPU, and for the rough first rounds, from whose ends others continue.
     pub verifier: Option<Verifier>,
 }
@@ -61,25 +64,22 @@ impl PassSettings {
 impl Pass {
     /// Runs the population's solver on each spectrum from its starts and returns the outcomes of each.
     pub fn run(&mut self, spectra: ReadySpectra, starts: Vec<Starts>, monitor: Monitor) -> Result<Vec<Vec<Outcome>>> {
-        let lanes = self.population.lanes();
-        let members = starts.iter().map(Vec::len).sum::<usize>() * lanes;
-        let objective = self.objective.clone();
-        let mut queue = Waiting::new(&objective, spectra, starts);
+        let members = starts.iter().map(Vec::len).sum::<usize>() * self.population.lanes;
+        let waiting = Waiting::new(self.objective.clone(), spectra, starts);
         let mut report = |left: usize| (monitor.progress)(1.0 - left as f64 / members.max(1) as f64);
-        queue.remaining = Some(MemberCount { lanes, report: &mut report });
-        self.run_queue(queue, spectra, monitor.cancel)
+        self.run_waiting(waiting, spectra, monitor.cancel, &mut report)
     }
 
-    /// Runs the population's solver on the spectra of a queue, checks a GPU's results, and returns the outcomes of each
-    /// spectrum.
-    pub fn run_queue(
+    /// Runs the population's solver on waiting spectra, checks a GPU's results, and returns the outcomes of each
+    /// spectrum. `report` receives the number of members that have not ended, after each submission.
+    pub fn run_waiting(
         &mut self,
-        mut queue: Waiting,
+        waiting: Waiting,
         spectra: ReadySpectra,
         cancel: &AtomicBool,
+        report: &mut dyn FnMut(usize),
     ) -> Result<Vec<Vec<Outcome>>> {
-        pollster::block_on(stream(self.population.as_mut(), &mut queue, cancel))?;
-        let found = queue.finished;
+        let found = self.population.run(waiting, cancel, report)?;
         if !cancel.load(Ordering::Relaxed) {
             self.check_objectives(spectra, &found)?;
         }
@@ -88,22 +88,24 @@ impl Pass {
 
     /// Evaluates the objective at each spectrum's starts, and returns one outcome per start, with derivatives if the
     /// pass has them.
-    pub fn evaluate(&mut self, spectra: ReadySpectra, starts: Vec<Starts>) -> Result<Vec<Vec<Outcome>>> {
-        let capacity = self.population.capacity();
-        let mut queue = Waiting::new(&self.objective, spectra, starts);
-        let mut number = 0;
-        while let Some(batch) = queue.next(capacity, capacity) {
-            let mut outcomes = pollster::block_on(linearise(self.population.as_mut(), &batch))?.into_iter();
-            queue.watch(0);
-            for own in batch.group.chunk_by(|a, b| a == b) {
-                queue.end(number, outcomes.by_ref().take(own.len()).collect());
-                number += 1;
+    pub fn evaluate(&mut self, spectra: ReadySpectra, starts: &[Starts]) -> Result<Vec<Vec<Outcome>>> {
+        // 1. A spectrum with more starts than there is room for enters several times.
+        let (mut places, mut entering, mut parts) = (Vec::new(), Vec::new(), Vec::new());
+        for (place, own) in starts.iter().enumerate() {
+            for part in own.chunks(self.population.capacity) {
+                places.push(place);
+                entering.push(spectra.spectra[place].clone());
+                parts.push(part.to_vec());
             }
         }
-        self.population.clear();
-        let found = queue.finished;
-        self.check_objectives(spectra, &found)?;
-        Ok(found.outcomes)
+        // 2. Evaluate, and join the parts of each spectrum.
+        let entering = spectra.with_spectra(&entering);
+        let mut waiting = Waiting::new(self.objective.clone(), entering, parts);
+        waiting.is_evaluation = true;
+        let found = self.run_waiting(waiting, entering, &NEVER, &mut |_| {})?;
+        let mut all = vec![Vec::new(); starts.len()];
+        places.into_iter().zip(found).for_each(|(place, outcomes)| all[place].extend(outcomes));
+        Ok(all)
     }
 
     /// Compares some of a GPU's objectives with the CPU's. Does nothing on the CPU.

@@ -156,20 +156,17 @@ impl Scan<'_> {
 
     /// Evaluates or, with `refit`, fits spectra from their starts; returns one outcome per start, `None` if cancelled.
     fn outcomes(&mut self, entering: Vec<ReadySpectrum>, refit: bool) -> Result<Option<Vec<Outcome>>> {
-        let mut all = Vec::new();
-        for some in batches(entering, self.passes.capacity) {
-            if self.is_cancelled() {
-                return Ok(None);
-            }
-            let some = self.spectra.with_spectra(&some);
-            let monitor = Monitor { cancel: self.monitor.cancel, progress: &mut *self.monitor.progress };
-            all.extend(if refit { self.passes.refit(some, monitor)? } else { self.passes.evaluate(some)? });
-            // After a cancellation refits may not have ended.
-            if self.is_cancelled() {
-                return Ok(None);
-            }
-            (self.monitor.progress)(0.0);
+        if self.is_cancelled() {
+            return Ok(None);
         }
+        let entering = self.spectra.with_spectra(&entering);
+        let monitor = Monitor { cancel: self.monitor.cancel, progress: &mut *self.monitor.progress };
+        let all = if refit { self.passes.refit(entering, monitor)? } else { self.passes.evaluate(entering)? };
+        // After a cancellation refits may not have ended.
+        if self.is_cancelled() {
+            return Ok(None);
+        }
+        (self.monitor.progress)(0.0);
         Ok(Some(all))
     }
 }
@@ -198,22 +195,6 @@ fn held_at_velocity(model: &SpectralModel, one: &ReadySpectrum, row: &FitRow, p:
     let mut held = at_velocities(model, one, row, p, &[v]);
     held.limits[p] = Limits { lower: v, upper: v, prior: None, ..held.limits[p] };
     held
-}
-
-/// Divides spectra into batches of at most `capacity` starts, and splits a spectrum with more starts than that. A grid
-/// with more points than `capacity` is split.
-fn batches(entering: Vec<ReadySpectrum>, capacity: usize) -> Vec<Vec<ReadySpectrum>> {
-    let total: usize = entering.iter().map(|one| one.starts.len()).sum();
-    if total <= capacity {
-        return vec![entering];
-    }
-    let mut all = Vec::new();
-    for one in entering {
-        for starts in one.starts.chunks(capacity) {
-            all.push(vec![ReadySpectrum { starts: starts.to_vec(), may_add_starts: false, ..one.clone() }]);
-        }
-    }
-    all
 }
 
 #[cfg(test)]

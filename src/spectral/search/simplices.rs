@@ -6,10 +6,8 @@ use crate::solver::search::{Begin, Machine, Points, SearchFit};
 use crate::solver::simplex::FirstSimplex;
 use crate::spectral::input::ready::{Monitor, ReadySpectra, Starts};
 use crate::spectral::search::pass::Pass;
-use crate::spectral::search::waiting::{MemberCount, Waiting};
+use crate::spectral::search::waiting::Waiting;
 
-/// Maximum number of points of a spectrum that are evaluated together.
-const MAX_POINTS: usize = 64;
 /// Share of the time that the first searches take.
 const FIRST: f64 = 0.8;
 
@@ -60,7 +58,7 @@ impl<'a, 'w> SpectralSearch<'a, 'w> {
 
 impl Machine for SpectralSearch<'_, '_> {
     fn linearise(&mut self) -> Result<Vec<Outcome>> {
-        let mut all = self.linearise.evaluate(self.spectra, self.starts.clone())?.concat();
+        let mut all = self.linearise.evaluate(self.spectra, &self.starts)?.concat();
         if !self.spectra.model.marginalise {
             all.iter_mut().for_each(|outcome| outcome.ln_det = 0.0);
         }
@@ -78,35 +76,27 @@ impl Machine for SpectralSearch<'_, '_> {
         }
         let (done, share) = if self.searches == 0 { (0.0, FIRST) } else { (FIRST, 0.0) };
         self.searches += 1;
-        let lanes = self.simplex.population.lanes();
+        let lanes = self.simplex.population.lanes;
         let members = starts.iter().map(Vec::len).sum::<usize>() * lanes;
         let Monitor { cancel, progress } = &mut self.monitor;
         let mut report = |left: usize| progress(done + share * (1.0 - left as f64 / members.max(1) as f64));
-        let objective = self.simplex.objective.clone();
-        let mut queue = Waiting::new(&objective, self.spectra, starts);
-        queue.simplices = simplices;
-        queue.remaining = Some(MemberCount { lanes, report: &mut report });
-        let found = self.simplex.run_queue(queue, self.spectra, cancel)?;
+        let mut waiting = Waiting::new(self.simplex.objective.clone(), self.spectra, starts);
+        waiting.simplices = simplices;
+        let found = self.simplex.run_waiting(waiting, self.spectra, cancel, &mut report)?;
         let mut outcomes: Vec<_> = found.into_iter().map(Vec::into_iter).collect();
         Ok(counts.into_iter().map(|spectrum| outcomes[spectrum].next()).collect())
     }
 
     fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>> {
         let width = self.spectra.model.parameters.len().max(1);
-        let most = self.evaluate.population.capacity().min(MAX_POINTS);
-        let mut waiting: Vec<Starts> = vec![Vec::new(); self.starts.len()];
+        let mut points_of: Vec<Starts> = vec![Vec::new(); self.starts.len()];
         for asked in &points {
-            waiting[self.of_fit[asked.fit]].extend(asked.points.chunks_exact(width).map(<[f64]>::to_vec));
+            points_of[self.of_fit[asked.fit]].extend(asked.points.chunks_exact(width).map(<[f64]>::to_vec));
         }
-        let mut values: Vec<Vec<f64>> = vec![Vec::new(); waiting.len()];
         let marginalise = self.spectra.model.marginalise;
-        while waiting.iter().any(|own| !own.is_empty()) {
-            let some = waiting.iter_mut().map(|own| own.drain(..own.len().min(most)).collect()).collect();
-            for (values, outcomes) in values.iter_mut().zip(self.evaluate.evaluate(self.spectra, some)?) {
-                values.extend(outcomes.iter().map(|outcome| outcome.objective(marginalise)));
-            }
-        }
-        let mut values: Vec<_> = values.into_iter().map(Vec::into_iter).collect();
+        let outcomes = self.evaluate.evaluate(self.spectra, &points_of)?;
+        let objectives = |own: Vec<Outcome>| own.into_iter().map(|outcome| outcome.objective(marginalise));
+        let mut values: Vec<_> = outcomes.into_iter().map(objectives).collect();
         let own = |asked: &Points| values[self.of_fit[asked.fit]].by_ref().take(asked.points.len() / width).collect();
         Ok(points.iter().map(own).collect())
     }

@@ -11,17 +11,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::device::retry::lowering;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
 use crate::recording::Precision;
 use crate::solver::profile::Meter;
 use crate::solver::search::{SearchSettings, search};
-use crate::solver::{Device, Method, Outcome, Population, Status};
+use crate::solver::{Device, Method, Outcome, Status};
 use crate::spectral::Solver;
 use crate::spectral::input::ready::{Monitor, ReadySpectra, Starts};
 use crate::spectral::search::pass::{Pass, PassSettings, objective_noise};
 use crate::spectral::search::rough;
 use crate::spectral::search::shared::Shared;
+use crate::spectral::search::shared_population::SharedPopulation;
+use crate::spectral::search::shared_populations::SharedPopulations;
 use crate::spectral::search::simplices::SpectralSearch;
 use crate::spectral::search::verify::Verifier;
 
@@ -69,9 +71,10 @@ impl Passes {
         shared: &Shared,
         layout: &[ArmLayout],
         device: &dyn Device,
+        made: &SharedPopulations,
         settings: PassSettings,
     ) -> Result<Passes> {
-        let PassSettings { solver, precision, memory, max_starts, .. } = settings;
+        let PassSettings { solver, precision, memory, workers, max_starts, .. } = settings;
         // 1. Plan the passes in the order in which their populations are made.
         let (first, second) = (settings.least_squares(), settings.simplex());
         let is_mixed = precision == Precision::Mixed && !matches!(solver, Solver::NelderMead(_));
@@ -88,14 +91,25 @@ impl Passes {
             is_kept: false,
             ..plan(objective(precision, false), Method::LevenbergMarquardt(rough))
         }));
-        // 2. Divide the memory among them.
-        let mut capacity = max_starts;
-        for Plan { objective, method, .. } in &plans {
-            let members = device.capacity(objective.recording(), memory)?;
-            capacity = capacity.min((members / method.lanes() / plans.len()).max(1));
-        }
-        // 3. Make the populations. The last planned pass is taken first.
-        let populations = lowering(&mut capacity, |capacity| populations(device, &plans, capacity))?;
+        // 2. Divide the memory among them, unless another worker has done so, and make the populations.
+        let make = |is_alone: bool| {
+            let share = if workers == 1 { 1 } else { 2 * if is_alone { 1 } else { workers as u64 } };
+            let mut capacity = max_starts;
+            for Plan { objective, method, .. } in &plans {
+                let members = device.capacity(objective.recording(), memory.map(|bytes| bytes / share))?;
+                capacity = capacity.min((members / method.lanes() / plans.len()).max(1));
+            }
+            lowering(&mut capacity, |capacity| populations(device, &plans, capacity))
+        };
+        let populations = match device.shares_populations() {
+            true => {
+                let wanted: Vec<_> = plans.iter().map(|plan| (plan.objective.clone(), plan.method)).collect();
+                made.get_or_make(&wanted, make)?
+            }
+            false => make(true)?,
+        };
+        let capacity = populations.iter().map(|population| population.capacity).min().unwrap_or(1);
+        // 3. Make the passes. The last planned one is taken first.
         let mut passes: Vec<Pass> = Vec::with_capacity(plans.len());
         for (Plan { objective, is_kept, .. }, population) in plans.into_iter().zip(populations) {
             let is_verified = device.is_verified() && is_kept;
@@ -116,16 +130,30 @@ impl Passes {
         Ok(Passes { layout, settings, capacity, solver, linearise, rough, simplex, evaluate, search })
     }
 
-    /// Returns whether the populations are for spectra of this layout, and were made with these settings.
+    /// Returns whether the populations are for spectra of this layout, were made with these settings, and work.
     pub fn is_for(&self, layout: &[ArmLayout], settings: PassSettings) -> bool {
-        self.layout == layout && self.settings == settings
+        self.layout == layout && self.settings == settings && !self.have_failed()
+    }
+
+    /// Returns all populations.
+    fn populations(&self) -> impl Iterator<Item = &SharedPopulation> {
+        let Passes { linearise, rough, simplex, evaluate, .. } = self;
+        std::iter::once(linearise).chain(rough).chain(simplex).chain(evaluate).map(|pass| &*pass.population)
     }
 
     /// Makes all populations add their times to a meter.
-    pub fn measure(&mut self, meter: &Arc<Meter>) {
-        let Passes { linearise, rough, simplex, evaluate, .. } = self;
-        let passes = std::iter::once(linearise).chain(rough).chain(simplex).chain(evaluate);
-        passes.for_each(|pass| pass.population.measure(meter.clone()));
+    pub fn measure(&self, meter: &Arc<Meter>) {
+        self.populations().for_each(|population| population.measure(meter));
+    }
+
+    /// Ends all populations after a failure: those of other workers that share them, too.
+    pub fn fail(&self, failure: &Error) {
+        self.populations().for_each(|population| population.fail(failure));
+    }
+
+    /// Returns whether some population has failed.
+    pub fn have_failed(&self) -> bool {
+        self.populations().any(SharedPopulation::has_failed)
     }
 
     /// Fits spectra by the solver that is set, and returns the outcomes of each spectrum's starts. There are none if
@@ -149,7 +177,7 @@ impl Passes {
     /// Evaluates the objective at the starts of spectra, which do not move, and returns one outcome per start.
     pub fn evaluate(&mut self, spectra: ReadySpectra) -> Result<Vec<Outcome>> {
         let pass = self.evaluate.as_mut().unwrap_or(&mut self.linearise);
-        Ok(pass.evaluate(spectra, spectra.starts())?.concat())
+        Ok(pass.evaluate(spectra, &spectra.starts())?.concat())
     }
 
     /// Fits spectra by Levenberg–Marquardt from their starts, without a search beyond folds, and returns one outcome
@@ -230,7 +258,7 @@ impl Passes {
         let Monitor { cancel, progress } = monitor;
         // 1. Search for as many spectra together as there is room for. If the run is cancelled, the first are finished.
         let each = starts.iter().map(Vec::len).max().unwrap_or(0).max(1);
-        let (together, total) = ((simplex.population.capacity() / each).max(1), starts.len().max(1));
+        let (together, total) = ((simplex.population.capacity / each).max(1), starts.len().max(1));
         let mut outcomes: Vec<Vec<Outcome>> = Vec::with_capacity(starts.len());
         for (some, starts) in spectra.spectra.chunks(together).zip(starts.chunks(together)) {
             let (before, part) = (outcomes.len() as f64 / total as f64, some.len() as f64 / total as f64);
@@ -255,7 +283,8 @@ impl Passes {
     /// agree there.
     fn linearise_ends(&mut self, spectra: ReadySpectra, outcomes: &mut [Vec<Outcome>]) -> Result<()> {
         let best = |group: &Vec<Outcome>| group.iter().map(|outcome| outcome.parameters.clone()).collect();
-        let linearised = self.linearise.evaluate(spectra, outcomes.iter().map(best).collect())?;
+        let ends: Vec<Starts> = outcomes.iter().map(best).collect();
+        let linearised = self.linearise.evaluate(spectra, &ends)?;
         for ((outcomes, linearised), one) in outcomes.iter_mut().zip(linearised).zip(spectra.spectra) {
             for (outcome, end) in outcomes.iter_mut().zip(linearised) {
                 if let Some(verifier) = &self.linearise.verifier {
@@ -270,8 +299,11 @@ impl Passes {
 }
 
 /// Makes one population of this capacity on the device for each planned pass.
-fn populations(device: &dyn Device, plans: &[Plan], capacity: usize) -> Result<Vec<Box<dyn Population>>> {
-    plans.iter().map(|plan| device.population(plan.objective.recording().clone(), &plan.method, capacity)).collect()
+fn populations(device: &dyn Device, plans: &[Plan], capacity: usize) -> Result<Vec<Arc<SharedPopulation>>> {
+    let make = |Plan { objective, method, .. }: &Plan| {
+        device.population(objective.recording().clone(), method, capacity).map(SharedPopulation::new).map(Arc::new)
+    };
+    plans.iter().map(make).collect()
 }
 
 /// Returns the index of the start with the lowest objective, except those that gave way; `None` if no objective is
@@ -302,8 +334,8 @@ mod tests {
     use super::*;
     use crate::cpu::CpuDevice;
     use crate::device::Device as Chosen;
-    use crate::error::Error;
     use crate::recording::Recording;
+    use crate::solver::Population;
     use crate::spectral::SpectralFitter;
     use crate::{Continuum, Emulator, Spectra};
 

@@ -28,6 +28,7 @@ use crate::solver::Tolerances;
 use crate::solver::{Device, LevenbergMarquardt, Method, NelderMead, Outcome, Status};
 use crate::spectral::input::ready::{Monitor, NEVER, ReadySpectra, ReadySpectrum};
 use crate::spectral::search::pass::Pass;
+use crate::spectral::search::shared_population::SharedPopulation;
 use crate::spectral::search::solve::winner;
 use crate::spectral::search::waiting::PassOutcomes;
 
@@ -106,6 +107,7 @@ impl Verifier {
     ) -> Result<Verifier> {
         let method = Method::LevenbergMarquardt(LevenbergMarquardt { max_rounds: ROUNDS, ..settings });
         let population = CpuDevice.population(objective.recording().clone(), &method, CAPACITY)?;
+        let population = Arc::new(SharedPopulation::new(population));
         let pass = Box::new(Pass { objective, population, verifier: None });
         let tolerances = Tolerances::of_members(&settings, true, f64::COST_NOISE);
         let fatol = simplex.map(|simplex| simplex.fatol);
@@ -122,7 +124,7 @@ impl Verifier {
         self.turn += 1;
         let samples = samples(found, marginalise, self.turn);
         let (own, ends) = gather(spectra, &samples);
-        let computed = self.pass.evaluate(spectra.with_spectra(&own), ends)?.concat();
+        let computed = self.pass.evaluate(spectra.with_spectra(&own), &ends)?.concat();
         for ((one, sample), computed) in own.iter().zip(&samples).zip(&computed) {
             self.compare(sample.outcome, computed, &one.prepared, marginalise)?;
         }
@@ -136,7 +138,8 @@ impl Verifier {
     /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if they differ by more than rounding.
     pub fn compare(&self, reported: &Outcome, at: &Outcome, prepared: &Prepared, marginalise: bool) -> Result<()> {
         // A last step that Levenberg–Marquardt takes on trust leaves the determinant of the point before.
-        let is_trusted = reported.ln_det != 0.0 && reported.status.is_some_and(Status::is_success);
+        let is_fit = reported.rounds > 1 && reported.status.is_some_and(Status::is_success);
+        let is_trusted = is_fit && reported.ln_det != 0.0;
         let [reported, expected] = [reported, at].map(|one| one.objective(marginalise && !is_trusted));
         if expected.abs() > LARGEST {
             return Ok(());
@@ -159,7 +162,7 @@ impl Verifier {
             return Ok(());
         }
         let (own, ends) = gather(spectra, &samples);
-        let before = self.pass.evaluate(spectra.with_spectra(&own), ends.clone())?.concat();
+        let before = self.pass.evaluate(spectra.with_spectra(&own), &ends)?.concat();
         let monitor = Monitor { cancel: &NEVER, progress: &mut |_| {} };
         let after = self.pass.run(spectra.with_spectra(&own), ends, monitor)?.concat();
         // 2. Compare the objectives, and remember how far they fall.

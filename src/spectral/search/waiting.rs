@@ -1,10 +1,13 @@
-//! The queue of spectra that wait to enter a population.
+//! The spectra of one request to a population: those that wait to enter, and the outcomes of those that have left.
 
-use crate::model::SpectralObjective;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::model::{Sampling, SpectralModel, SpectralObjective};
 use crate::solver::simplex::FirstSimplex;
-use crate::solver::{Batch, Outcome, Queue};
+use crate::solver::{Batch, Outcome};
 use crate::spectral::input::assemble::assemble;
-use crate::spectral::input::ready::{ReadySpectra, Starts};
+use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum, Starts};
 
 /// The results of a pass.
 #[derive(Default)]
@@ -15,93 +18,98 @@ pub struct PassOutcomes {
     pub submissions: Vec<u32>,
 }
 
-/// Reports the number of members that have not ended.
-pub struct MemberCount<'a> {
-    /// Members per start.
-    pub lanes: usize,
-    /// Receives the number after each submission.
-    pub report: &'a mut dyn FnMut(usize),
-}
-
-/// Spectra that wait to enter a population, those that are in it, and the outcomes of those that have ended.
-pub struct Waiting<'a> {
-    objective: &'a SpectralObjective,
-    spectra: ReadySpectra<'a>,
+/// Spectra that wait to enter a population, those that are in it, and the outcomes of those that have ended. It owns
+/// all that it needs, because any worker may let its spectra enter.
+pub struct Waiting {
+    objective: Arc<SpectralObjective>,
+    model: SpectralModel,
+    grids: Vec<Grids>,
+    spectra: Vec<ReadySpectrum>,
     /// Starts of each spectrum. A spectrum without starts does not enter.
-    pub starts: Vec<Starts>,
+    starts: Vec<Starts>,
     /// First simplices of each spectrum's starts. If empty, the solver's size sets all of them.
     pub simplices: Vec<Vec<Option<FirstSimplex>>>,
-    pub remaining: Option<MemberCount<'a>>,
+    /// The objective is evaluated at each start, once, and no fit begins there.
+    pub is_evaluation: bool,
     pub finished: PassOutcomes,
     /// Number of submissions so far.
     submissions: u32,
     /// Index of the first spectrum that waits.
     next: usize,
-    /// Indices of the spectra that have entered, in the order of entry.
-    entered: Vec<usize>,
+    /// Number of starts that wait.
+    starts_left: usize,
 }
 
-impl<'a> Waiting<'a> {
+impl Waiting {
     /// Makes a queue of spectra that wait to enter a population from these starts, one list per spectrum.
-    pub fn new(objective: &'a SpectralObjective, spectra: ReadySpectra<'a>, starts: Vec<Starts>) -> Waiting<'a> {
-        let finished = PassOutcomes { outcomes: vec![Vec::new(); starts.len()], submissions: vec![0; starts.len()] };
-        Waiting {
+    pub fn new(objective: Arc<SpectralObjective>, spectra: ReadySpectra, starts: Vec<Starts>) -> Waiting {
+        let ReadySpectra { model, grids, spectra, .. } = spectra;
+        let mut waiting = Waiting {
             objective,
-            spectra,
+            model: model.clone(),
+            grids: grids.to_vec(),
+            spectra: spectra.to_vec(),
             starts,
             simplices: Vec::new(),
-            remaining: None,
-            finished,
+            is_evaluation: false,
+            finished: PassOutcomes::default(),
             submissions: 0,
             next: 0,
-            entered: Vec::new(),
-        }
+            starts_left: 0,
+        };
+        waiting.begin_again();
+        waiting
     }
 
-    /// Returns the index of the first spectrum from `k` on that has a start.
-    fn first_with_start(&self, mut k: usize) -> usize {
-        while self.starts.get(k).is_some_and(Vec::is_empty) {
-            k += 1;
-        }
-        k
+    /// Lets all spectra wait again, and forgets their outcomes.
+    pub fn begin_again(&mut self) {
+        let count = self.starts.len();
+        self.finished = PassOutcomes { outcomes: vec![Vec::new(); count], submissions: vec![0; count] };
+        self.next = 0;
+        self.starts_left = self.starts.iter().map(Vec::len).sum();
     }
-}
 
-impl Queue for Waiting<'_> {
-    fn next(&mut self, spectra: usize, starts: usize) -> Option<Batch> {
-        let (first, before) = (self.first_with_start(self.next), self.entered.len());
+    /// Returns the number of starts that wait.
+    pub fn starts_left(&self) -> usize {
+        self.starts_left
+    }
+
+    /// Returns the samplings that its spectra share, arm by arm. Populations hold one of each for all spectra in them.
+    pub fn samplings(&self) -> Vec<Option<Arc<Sampling>>> {
+        self.grids.iter().map(|grid| grid.shared().cloned()).collect()
+    }
+
+    /// Returns the next spectra, at most as many and with at most as many starts as asked for, and their indices;
+    /// `None` when none waits, or the next has more starts.
+    pub fn next(&mut self, spectra: usize, starts: usize) -> Option<(Batch, Range<usize>)> {
+        let first = self.starts[self.next..].iter().position(|own| !own.is_empty())? + self.next;
         let (mut end, mut room) = (first, starts);
         // A spectrum without starts ends the batch, because the arrays of a batch are slices.
         while end < self.starts.len() && end - first < spectra && (1..=room).contains(&self.starts[end].len()) {
             room -= self.starts[end].len();
-            self.entered.push(end);
             end += 1;
         }
-        self.next = end;
-        if self.entered.len() == before {
+        if end == first {
             return None;
         }
-        let entering = self.spectra.with_spectra(&self.spectra.spectra[first..end]);
-        let mut batch = assemble(self.objective, entering, &self.starts[first..end]);
+        self.next = end;
+        self.starts_left -= starts - room;
+        let Waiting { objective, model, grids, is_evaluation, .. } = self;
+        let entering = ReadySpectra { model, grids, spectra: &self.spectra[first..end], guess: None };
+        let mut batch = assemble(objective, entering, &self.starts[first..end]);
         batch.simplices = self.simplices.get(first..end).map_or_else(Vec::new, <[_]>::concat);
-        Some(batch)
+        batch.is_evaluation = *is_evaluation;
+        Some((batch, first..end))
     }
 
-    fn is_empty(&self) -> bool {
-        self.first_with_start(self.next) >= self.starts.len()
+    /// Takes the outcomes, one per start, of a spectrum.
+    pub fn end(&mut self, spectrum: usize, outcomes: Vec<Outcome>) {
+        self.finished.outcomes[spectrum] = outcomes;
+        self.finished.submissions[spectrum] = self.submissions;
     }
 
-    fn end(&mut self, number: usize, outcomes: Vec<Outcome>) {
-        let place = self.entered[number];
-        self.finished.outcomes[place] = outcomes;
-        self.finished.submissions[place] = self.submissions;
-    }
-
-    fn watch(&mut self, active: usize) {
+    /// Counts a submission.
+    pub fn count_submission(&mut self) {
         self.submissions += 1;
-        let waiting: usize = self.starts[self.next..].iter().map(Vec::len).sum();
-        if let Some(MemberCount { lanes, report }) = &mut self.remaining {
-            report(active + waiting * *lanes);
-        }
     }
 }

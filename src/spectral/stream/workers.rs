@@ -132,13 +132,14 @@ impl<'a> Workers<'a> {
 
     /// Makes the run of each worker thread, device by device, with its part of the memory.
     pub fn runs(&self, tally: &'a Tally<'a>) -> Result<Vec<Run<'a>>> {
-        let memory = self.fitter.max_memory.map(|bytes| bytes / self.sharing as u64);
         let mut runs = Vec::new();
-        for number in 0..self.devices.len() * self.sharing {
-            let device = number / self.sharing;
-            let run = Run::new(self.fitter, self.devices[device].clone(), memory)?;
-            let meter = self.measured.as_ref().map(|measured| measured.meter(device));
-            runs.push(run.sharing_with(self.sharing).watched_by(tally).measured_by(meter, self.begin));
+        for (number, device) in self.devices.iter().enumerate() {
+            let borrowed = self.fitter.shared.idle.borrow(device);
+            for _ in 0..self.sharing {
+                let run = Run::new(self.fitter, device.clone(), borrowed.clone(), self.fitter.max_memory)?;
+                let meter = self.measured.as_ref().map(|measured| measured.meter(number));
+                runs.push(run.sharing_with(self.sharing).watched_by(tally).measured_by(meter, self.begin));
+            }
         }
         Ok(runs)
     }

@@ -12,6 +12,7 @@ use crate::spectral::input::layout::{layout, layout_for};
 use crate::spectral::input::ready::Grids;
 use crate::spectral::search::pass::PassSettings;
 use crate::spectral::search::shared::Shared;
+use crate::spectral::search::shared_populations::SharedPopulations;
 use crate::spectral::search::solve::Passes;
 use crate::{Continuum, Device as Chosen, Emulator, Spectra, SpectralModel};
 
@@ -47,9 +48,10 @@ fn fits() -> Fits {
     }
     let layout = layout_for(layout(&model, &arms, &grids), ready.iter().map(|one| &*one.prepared));
     let (solver, precision) = (fitter.solver, Precision::F32);
-    let settings = PassSettings { solver, precision, has_evaluation: false, memory: None, max_starts: 5 };
+    let settings = PassSettings { solver, precision, has_evaluation: false, memory: None, workers: 1, max_starts: 5 };
     let shared = Shared::default();
-    let mut passes = Passes::new(&model, &shared, &layout, &CpuDevice, settings).unwrap();
+    let mut passes =
+        Passes::new(&model, &shared, &layout, &CpuDevice, &SharedPopulations::default(), settings).unwrap();
     let together = ReadySpectra { model: &model, grids: &grids, spectra: &ready, guess: None };
     let monitor = Monitor { cancel: &NEVER, progress: &mut |_| {} };
     let found = passes.rounds(together, together.starts(), monitor).unwrap();
