@@ -44,11 +44,19 @@ impl Waiting {
     /// Makes a queue of spectra that wait to enter a population from these starts, one list per spectrum.
     pub fn new(objective: Arc<SpectralObjective>, spectra: ReadySpectra, starts: Vec<Starts>) -> Waiting {
         let ReadySpectra { model, grids, spectra, .. } = spectra;
+        // their own starts are not those from which they enter
+        let own = |one: &ReadySpectrum| ReadySpectrum {
+            place: one.place,
+            prepared: one.prepared.clone(),
+            limits: one.limits.clone(),
+            starts: Vec::new(),
+            may_add_starts: false,
+        };
         let mut waiting = Waiting {
             objective,
             model: model.clone(),
             grids: grids.to_vec(),
-            spectra: spectra.to_vec(),
+            spectra: spectra.iter().map(own).collect(),
             starts,
             simplices: Vec::new(),
             is_evaluation: false,
