@@ -46,9 +46,30 @@ pub fn for_another_worker(failure: &Error) -> Error {
 pub struct Attempts {
     /// The device has been opened anew.
     renewed: bool,
+    /// Number of failures of other workers, whose spectra were on the device, too.
+    elsewhere: usize,
 }
 
+/// Maximum number of failures of other workers that do not count as an attempt.
+const MOST_ELSEWHERE: usize = 8;
+
 impl Attempts {
+    /// Returns the device for another attempt after a failure of another worker, as [`next`](Self::next) does. It does
+    /// not count as an attempt, unless there are many.
+    ///
+    /// # Errors
+    /// Returns `failure` as [`next`](Self::next) does.
+    pub fn next_after_other(&mut self, device: &Arc<dyn Device>, failure: Error, cpu: bool) -> Result<Arc<dyn Device>> {
+        self.elsewhere += 1;
+        let renewed = self.renewed;
+        if self.elsewhere <= MOST_ELSEWHERE {
+            self.renewed = false;
+        }
+        let next = self.next(device, failure, cpu);
+        self.renewed = renewed;
+        next
+    }
+
     /// Returns the device for the next attempt: `device`, renewed for once, or the CPU if `cpu` allows it; else the
     /// `failure`.
     ///
@@ -58,7 +79,8 @@ impl Attempts {
         if !failure.is_of_device() {
             return Err(failure);
         }
-        if !std::mem::replace(&mut self.renewed, true) && matches!(device.renew(&failure), Ok(true)) {
+        let may_renew = !std::mem::replace(&mut self.renewed, true);
+        if may_renew && matches!(device.renew(&failure), Ok(true)) {
             return Ok(device.clone());
         }
         // A device that does not run WGSL is the CPU.

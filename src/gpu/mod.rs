@@ -2,8 +2,8 @@
 //!
 //! The stages of a population become WGSL kernels (`shaders/`), into which constants, sizes and the layout of buffers
 //! are generated. Several rounds are recorded in one submission and one pass. Each dispatch has the size that `compact`
-//! wrote, and at the end the host reads back eight bytes: how many members are left. Where members leave or enter,
-//! their state, their control and the list of members are read in one copy.
+//! wrote, and at the end the host reads back the list of the members that are left. Of members that leave or enter,
+//! a kernel collects or places the numbers, so that no others are copied (`transfer.rs`).
 //!
 //! Software adapters have at most 512 starts in flight. Where a submission takes over half a second, the host looks
 //! after every round (`solver/rounds.rs`), so that a cancelled run need not wait.

@@ -305,7 +305,8 @@ impl Population for GpuPopulation {
 
     fn submit(&mut self, rounds: u32) -> Result<()> {
         // measured rounds are submitted one by one
-        if self.gauge.is_none() && self.active.all > 0 && rounds > 0 {
+        let is_idle = self.submitted.is_none() && self.gauge.is_none();
+        if is_idle && self.active.all > 0 && rounds > 0 {
             self.write_list();
             let mut commands = self.round.record(&self.context, &self.buffers, rounds);
             let bytes = 4 * (HEAD + self.active.all) as u64;

@@ -48,7 +48,7 @@ struct Started {
 pub struct Run<'a> {
     pub fitter: &'a SpectralFitter,
     device: Arc<dyn Device>,
-    /// Maximum memory of the populations in bytes.
+    /// Maximum memory of the populations of all workers of the device in bytes.
     memory: Option<u64>,
     /// Populations of the last spectra, and samplings of the last grids.
     seat: Seat<'a>,
@@ -57,7 +57,7 @@ pub struct Run<'a> {
     pub stages: Stages,
     meter: Option<Arc<Meter>>,
     tally: Option<&'a Tally<'a>>,
-    /// Number of workers that share the device's memory, if the user does not limit it.
+    /// Number of workers that share the device and its memory.
     sharing: usize,
     /// Number of starts per spectrum by which the populations are planned.
     usual_starts: usize,
@@ -194,9 +194,15 @@ impl<'a> Run<'a> {
     /// Replaces a failed device by itself, renewed, or by the CPU, so that the batch can be fitted again; else returns
     /// the failure.
     fn renew_device(&mut self, attempts: &mut Attempts, failure: Error) -> Result<()> {
-        self.seat.passes.take().iter().for_each(|passes| passes.fail(&failure));
-        let message = failure.to_string();
-        let next = attempts.next(&self.device, failure, self.fitter.may_use_cpu())?;
+        let passes = self.seat.passes.take();
+        let (message, may_use_cpu) = (failure.to_string(), self.fitter.may_use_cpu());
+        if failure.is_of_device() {
+            passes.iter().for_each(|passes| passes.fail(&failure));
+        }
+        let next = match passes.is_some_and(|passes| passes.have_failed_elsewhere()) {
+            true => attempts.next_after_other(&self.device, failure, may_use_cpu)?,
+            false => attempts.next(&self.device, failure, may_use_cpu)?,
+        };
         if let Some(tally) = self.tally {
             tally.warn(format!("{message}; fitted again on {}", next.name()));
         }

@@ -71,6 +71,7 @@ fn a_population_asks_for_what_its_sizes_say() {
     assert_eq!((loaded.dispatches, loaded.waits, loaded.submissions, loaded.buffers), (1, 0, 2, 0), "{loaded:?}");
 
     let start = gpu.calls();
+    population.submit(ROUNDS).unwrap();
     pollster::block_on(population.advance(ROUNDS)).unwrap();
     let advanced = since(start);
     assert_eq!(advanced.dispatches, u64::from(ROUNDS) * kernels);

@@ -121,8 +121,10 @@ impl<'a> Seat<'a> {
 
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
-        if self.keeps_passes && !std::thread::panicking() {
-            lock(&self.borrowed.workspace.passes).extend(self.passes.take().filter(|passes| !passes.have_failed()));
+        // those that are not kept are freed before the workspace may go to another run
+        let kept = self.passes.take().filter(|passes| self.keeps_passes && !passes.have_failed());
+        if !std::thread::panicking() {
+            lock(&self.borrowed.workspace.passes).extend(kept);
         }
     }
 }

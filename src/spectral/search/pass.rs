@@ -9,7 +9,7 @@ use crate::model::SpectralObjective;
 use crate::recording::Precision;
 use crate::solver::{LevenbergMarquardt, NelderMead, Outcome, Solver};
 use crate::spectral::input::ready::{Monitor, NEVER, ReadySpectra, Starts};
-use crate::spectral::search::shared_population::SharedPopulation;
+use crate::spectral::search::shared_population::{Failure, SharedPopulation};
 use crate::spectral::search::verify::Verifier;
 use crate::spectral::search::waiting::{PassOutcomes, Waiting};
 
@@ -37,6 +37,8 @@ pub struct Pass {
     pub population: Arc<SharedPopulation>,
     /// Checks the results of a GPU; `None` on the CPU, and for the rough first rounds, from whose ends others continue.
     pub verifier: Option<Verifier>,
+    /// The population failed in the hands of another worker.
+    pub has_failed_elsewhere: bool,
 }
 
 impl PassSettings {
@@ -79,7 +81,13 @@ impl Pass {
         cancel: &AtomicBool,
         report: &mut dyn FnMut(usize),
     ) -> Result<Vec<Vec<Outcome>>> {
-        let found = self.population.run(waiting, cancel, report)?;
+        let found = match self.population.run(waiting, cancel, report) {
+            Ok(found) => found,
+            Err(Failure { error, is_own }) => {
+                self.has_failed_elsewhere = !is_own;
+                return Err(error);
+            }
+        };
         if !cancel.load(Ordering::Relaxed) {
             self.check_objectives(spectra, &found)?;
         }

@@ -21,6 +21,9 @@ use crate::solver::profile::Meter;
 use crate::solver::{Batch, Flight, Outcome, Population, Queue};
 use crate::spectral::search::waiting::{PassOutcomes, Waiting};
 
+/// Number of submissions after which a request counts as half as large.
+const PATIENCE: usize = 32;
+
 /// A population, and the requests of the workers that share it.
 pub struct SharedPopulation {
     /// Maximum number of starts in flight.
@@ -30,6 +33,13 @@ pub struct SharedPopulation {
     state: Mutex<State>,
     /// Notified after each submission.
     changed: Condvar,
+}
+
+/// The failure of a request.
+pub struct Failure {
+    pub error: Error,
+    /// The worker's own rounds failed, and not those of another worker.
+    pub is_own: bool,
 }
 
 /// The state that workers lock for a moment, never during rounds.
@@ -111,7 +121,12 @@ impl SharedPopulation {
     ///
     /// # Errors
     /// Returns the failure of the device. All requests that are not finished then fail alike.
-    pub fn run(&self, waiting: Waiting, cancel: &AtomicBool, report: &mut dyn FnMut(usize)) -> Result<PassOutcomes> {
+    pub fn run(
+        &self,
+        waiting: Waiting,
+        cancel: &AtomicBool,
+        report: &mut dyn FnMut(usize),
+    ) -> Result<PassOutcomes, Failure> {
         if waiting.starts_left() == 0 {
             return Ok(waiting.finished);
         }
@@ -120,18 +135,17 @@ impl SharedPopulation {
         let number = state.add(waiting);
         loop {
             // 1. The request may be finished, or the population may have failed.
-            state.is_cancelled |= cancel.load(Ordering::Relaxed);
             if let Some(finished) = state.finished.remove(&number) {
-                let is_cancelled = state.is_cancelled;
                 drop(state);
-                if !is_cancelled {
+                if !cancel.load(Ordering::Relaxed) {
                     report(0);
                 }
                 return Ok(finished);
             }
             if let Some(failure) = &state.failure {
-                return Err(for_another_worker(failure));
+                return Err(Failure { error: for_another_worker(failure), is_own: false });
             }
+            state.is_cancelled |= cancel.load(Ordering::Relaxed);
             // 2. Run some rounds, or wait for the end of those that another worker runs.
             state = match state.engine.take() {
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -140,7 +154,7 @@ impl SharedPopulation {
                     let (is_cancelled, meter) = (state.is_cancelled, state.meter.clone());
                     drop(state);
                     let turn = Turn { shared: self, engine: Some(engine) };
-                    turn.run(arrived, is_cancelled, meter)?;
+                    turn.run(arrived, is_cancelled, meter).map_err(|error| Failure { error, is_own: true })?;
                     self.lock()
                 }
             };
@@ -182,6 +196,10 @@ impl SharedPopulation {
 impl State {
     /// Adds a request, and returns its number.
     fn add(&mut self, waiting: Waiting) -> u64 {
+        if self.arrived.is_empty() && self.remaining.is_empty() && self.engine.is_some() {
+            // a cancelled run has left the population to another one
+            self.is_cancelled = false;
+        }
         let number = self.next;
         self.next += 1;
         self.arrived.push(Request { number, waiting, spectra_in_flight: 0, starts_in_flight: 0 });
@@ -218,15 +236,19 @@ impl Turn<'_> {
             engine.population.measure(meter.clone());
             engine.meter = Some(meter);
         }
-        let finished =
-            pollster::block_on(engine.advance(is_cancelled)).inspect_err(|failure| self.shared.fail(failure))?;
+        let advanced = pollster::block_on(engine.advance(is_cancelled));
+        let finished = match advanced {
+            Ok(finished) => finished,
+            Err(failure) => {
+                // its memory is free before other workers make a new one
+                drop(self.engine.take());
+                self.shared.fail(&failure);
+                return Err(failure);
+            }
+        };
         let mut state = self.shared.lock();
         state.finished.extend(finished);
         state.remaining = engine.requests.remaining(self.shared.lanes);
-        if engine.requests.all.is_empty() && state.arrived.is_empty() {
-            // the next requests may be another run's
-            state.is_cancelled = false;
-        }
         Ok(())
     }
 }
@@ -298,8 +320,8 @@ impl Requests {
     }
 
     /// Returns the index of the request whose spectra enter next: the smallest, so that the last spectra of a batch do
-    /// not wait behind the first of others. Spectra on other wavelengths than those in flight wait until these have
-    /// ended, and later requests wait behind them.
+    /// not wait behind the first of others. A request that has waited long counts as smaller. Spectra on other
+    /// wavelengths than those in flight wait until these have ended, and later requests wait behind them.
     fn next_request(&self) -> Option<usize> {
         let mut waiting =
             self.all.iter().enumerate().filter(|(_, request)| request.waiting.starts_left() > 0).peekable();
@@ -308,7 +330,8 @@ impl Requests {
             _ => self.samplings.clone(),
         };
         let candidates = waiting.take_while(|(_, request)| are_same(&request.waiting.samplings(), &samplings));
-        candidates.min_by_key(|(_, request)| request.waiting.starts_left()).map(|(k, _)| k)
+        let size = |request: &Request| request.waiting.starts_left() / (1 + request.waiting.submissions() / PATIENCE);
+        candidates.min_by_key(|(_, request)| size(request)).map(|(k, _)| k)
     }
 
     /// Records that spectra of a request have entered.

@@ -23,7 +23,7 @@ use crate::spectral::search::pass::{Pass, PassSettings, objective_noise};
 use crate::spectral::search::rough;
 use crate::spectral::search::shared::Shared;
 use crate::spectral::search::shared_population::SharedPopulation;
-use crate::spectral::search::shared_populations::SharedPopulations;
+use crate::spectral::search::shared_populations::{Memory, SharedPopulations};
 use crate::spectral::search::simplices::SpectralSearch;
 use crate::spectral::search::verify::Verifier;
 
@@ -64,7 +64,7 @@ impl Passes {
     /// them.
     ///
     /// # Errors
-    /// Returns [`Error::OutOfMemory`](crate::Error::OutOfMemory) if not even populations of one start fit into the
+    /// Returns [`Error::OutOfMemory`] if not even populations of one start fit into the
     /// memory, and the device's errors.
     pub fn new(
         model: &SpectralModel,
@@ -92,11 +92,10 @@ impl Passes {
             ..plan(objective(precision, false), Method::LevenbergMarquardt(rough))
         }));
         // 2. Divide the memory among them, unless another worker has done so, and make the populations.
-        let make = |is_alone: bool| {
-            let share = if workers == 1 { 1 } else { 2 * if is_alone { 1 } else { workers as u64 } };
+        let make = |memory: Option<u64>| {
             let mut capacity = max_starts;
             for Plan { objective, method, .. } in &plans {
-                let members = device.capacity(objective.recording(), memory.map(|bytes| bytes / share))?;
+                let members = device.capacity(objective.recording(), memory)?;
                 capacity = capacity.min((members / method.lanes() / plans.len()).max(1));
             }
             lowering(&mut capacity, |capacity| populations(device, &plans, capacity))
@@ -104,9 +103,9 @@ impl Passes {
         let populations = match device.shares_populations() {
             true => {
                 let wanted: Vec<_> = plans.iter().map(|plan| (plan.objective.clone(), plan.method)).collect();
-                made.get_or_make(&wanted, make)?
+                made.get_or_make(&wanted, Memory { bytes: memory, workers }, make)?
             }
-            false => make(true)?,
+            false => make(memory)?,
         };
         let capacity = populations.iter().map(|population| population.capacity).min().unwrap_or(1);
         // 3. Make the passes. The last planned one is taken first.
@@ -115,7 +114,7 @@ impl Passes {
             let is_verified = device.is_verified() && is_kept;
             let verifier =
                 is_verified.then(|| Verifier::new(device.name(), objective.clone(), last, second)).transpose()?;
-            passes.push(Pass { objective, population, verifier });
+            passes.push(Pass { objective, population, verifier, has_failed_elsewhere: false });
         }
         let rough = if split.is_some() { passes.pop() } else { None };
         let evaluate = if has_evaluation { passes.pop() } else { None };
@@ -135,25 +134,30 @@ impl Passes {
         self.layout == layout && self.settings == settings && !self.have_failed()
     }
 
-    /// Returns all populations.
-    fn populations(&self) -> impl Iterator<Item = &SharedPopulation> {
+    /// Returns all passes.
+    fn all(&self) -> impl Iterator<Item = &Pass> {
         let Passes { linearise, rough, simplex, evaluate, .. } = self;
-        std::iter::once(linearise).chain(rough).chain(simplex).chain(evaluate).map(|pass| &*pass.population)
+        std::iter::once(linearise).chain(rough).chain(simplex).chain(evaluate)
+    }
+
+    /// Returns whether a population failed in the hands of another worker, in the middle of this one's work.
+    pub fn have_failed_elsewhere(&self) -> bool {
+        self.all().any(|pass| pass.has_failed_elsewhere)
     }
 
     /// Makes all populations add their times to a meter.
     pub fn measure(&self, meter: &Arc<Meter>) {
-        self.populations().for_each(|population| population.measure(meter));
+        self.all().for_each(|pass| pass.population.measure(meter));
     }
 
     /// Ends all populations after a failure: those of other workers that share them, too.
     pub fn fail(&self, failure: &Error) {
-        self.populations().for_each(|population| population.fail(failure));
+        self.all().for_each(|pass| pass.population.fail(failure));
     }
 
     /// Returns whether some population has failed.
     pub fn have_failed(&self) -> bool {
-        self.populations().any(SharedPopulation::has_failed)
+        self.all().any(|pass| pass.population.has_failed())
     }
 
     /// Fits spectra by the solver that is set, and returns the outcomes of each spectrum's starts. There are none if

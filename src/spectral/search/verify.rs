@@ -108,7 +108,7 @@ impl Verifier {
         let method = Method::LevenbergMarquardt(LevenbergMarquardt { max_rounds: ROUNDS, ..settings });
         let population = CpuDevice.population(objective.recording().clone(), &method, CAPACITY)?;
         let population = Arc::new(SharedPopulation::new(population));
-        let pass = Box::new(Pass { objective, population, verifier: None });
+        let pass = Box::new(Pass { objective, population, verifier: None, has_failed_elsewhere: false });
         let tolerances = Tolerances::of_members(&settings, true, f64::COST_NOISE);
         let fatol = simplex.map(|simplex| simplex.fatol);
         Ok(Verifier { gpu, pass, tolerances, fatol, falls: VecDeque::new(), turn: 0 })

@@ -116,6 +116,11 @@ impl Waiting {
         self.finished.submissions[spectrum] = self.submissions;
     }
 
+    /// Returns the number of submissions since the request arrived.
+    pub fn submissions(&self) -> usize {
+        self.submissions as usize
+    }
+
     /// Counts a submission.
     pub fn count_submission(&mut self) {
         self.submissions += 1;

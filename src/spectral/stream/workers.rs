@@ -130,7 +130,7 @@ impl<'a> Workers<'a> {
         Stages::since(self.measured.as_ref().map(|_| self.begin))
     }
 
-    /// Makes the run of each worker thread, device by device, with its part of the memory.
+    /// Makes the run of each worker thread, device by device.
     pub fn runs(&self, tally: &'a Tally<'a>) -> Result<Vec<Run<'a>>> {
         let mut runs = Vec::new();
         for (number, device) in self.devices.iter().enumerate() {

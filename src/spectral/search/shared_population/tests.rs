@@ -237,6 +237,37 @@ fn populations_that_have_failed_are_not_used_again() {
     }
 }
 
+/// A run that was cancelled leaves nothing to the next one.
+#[test]
+fn a_cancelled_run_cancels_no_other() {
+    let spectra = noisy_spectra(96, 1.0);
+    for device in [Chosen::cpu(), Chosen::one(Card::new(64, 1)), Chosen::one(Card::new(64, 4))] {
+        let fitter = SpectralFitter::new(model(), device).batch_size(16);
+        let whole = fitter.fit(&spectra).unwrap();
+        for _ in 0..2 {
+            let cancel = Arc::new(AtomicBool::new(false));
+            let flag = cancel.clone();
+            let control = Control::default().cancel(cancel).progress(move |_, _| flag.store(true, Ordering::Relaxed));
+            let rows = crate::spectral::stream::in_memory::fit(&fitter, &spectra, None, &control).unwrap();
+            assert!(rows.iter().any(|row| row.status == crate::Status::Interrupted));
+            assert_same_rows(&whole, &fitter.fit(&spectra).unwrap());
+        }
+    }
+}
+
+/// The spectrum that ends a strict run ends no fit of another worker.
+#[test]
+fn a_bad_spectrum_is_no_failure_of_others() {
+    let mut spectra = noisy_spectra(96, 1.0);
+    let arm = &mut spectra.arms[0];
+    arm.flux.to_mut()[70 * arm.pixels] = f64::NAN;
+    let fitter = SpectralFitter::new(model(), Chosen::one(Card::new(64, 4))).batch_size(16).strict(true);
+    let mut table = fitter.table();
+    let error = fitter.fit_stream(&mut spectra.reader(), &mut table, &Control::default()).unwrap_err();
+    assert!(matches!(error, Error::BadSpectrum { row: 70, .. }), "{error}");
+    assert_eq!(table.len(), 64);
+}
+
 #[test]
 fn a_panic_ends_the_run() {
     let spectra = noisy_spectra(192, 1.0);
