@@ -42,6 +42,8 @@ mod step_tests;
 mod tests;
 mod timing;
 mod transfer;
+#[cfg(test)]
+mod transfer_tests;
 mod trusted;
 pub(crate) mod user;
 mod visible;

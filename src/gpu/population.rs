@@ -39,9 +39,9 @@ pub(super) struct GpuPopulation {
     pub(super) buffers: Buffers,
     pub(super) round: Round,
     /// Puts members that enter into their slots.
-    enters: Pipeline,
+    pub(super) enters: Pipeline,
     /// Collects members that leave.
-    leaves: Pipeline,
+    pub(super) leaves: Pipeline,
     /// Members as the host knows them.
     entry: Entry,
     /// The host's members differ from the device's: starts have entered since the last round.

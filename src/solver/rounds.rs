@@ -89,8 +89,8 @@ impl Flight {
         // 2. One submission. Meanwhile the data of spectra that will enter are copied, some at a time.
         let begin = Instant::now();
         population.submit(self.rounds)?;
-        let some = population.capacity().div_ceil(REFILL);
-        while self.upload(population, queue, (self.slots.room().0.min(some), some))? {}
+        let at_a_time = population.capacity().div_ceil(REFILL);
+        while self.upload(population, queue, (self.slots.room().0.min(at_a_time), at_a_time))? {}
         let active = population.advance(self.rounds).await?;
         self.rounds = if begin.elapsed() > SLOW { 1 } else { ROUNDS_A_SUBMISSION };
         let to_enter: usize = self.uploaded.iter().map(|next| next.batch.members()).sum();

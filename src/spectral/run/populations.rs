@@ -23,8 +23,8 @@ impl Run<'_> {
         // 2. There are as many starts as the batches of all workers that share a population have.
         let workers = if self.device.shares_populations() { self.sharing } else { 1 };
         let starts = self.usual_starts * self.fitter.batch_on(&*self.device) * workers;
-        let most = self.seat.borrowed.workspace.most.load(Ordering::Relaxed).min(self.device.enough());
-        let max_starts = starts.max(self.fitter.most_starts()).min(most);
+        let max_in_flight = self.seat.borrowed.workspace.most.load(Ordering::Relaxed).min(self.device.enough());
+        let max_starts = starts.max(self.fitter.most_starts()).min(max_in_flight);
         let (solver, precision) = (*solver, *precision);
         // a worker that is alone leaves half of the device to others
         let of_device = || Some(self.device.memory()? / if self.sharing == 1 { 2 } else { 1 });

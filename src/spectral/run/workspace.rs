@@ -87,9 +87,9 @@ impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
         let mut all = lock(&self.idle.0);
         // of runs at the same time, as many as there are workers, or the one whose workers share its populations
-        let most = if self.device.shares_populations() { 1 } else { self.device.workers() };
+        let max_kept = if self.device.shares_populations() { 1 } else { self.device.workers() };
         let count = all.iter().filter(|(other, _)| Arc::ptr_eq(other, &self.device)).count();
-        if !std::thread::panicking() && count < most {
+        if !std::thread::panicking() && count < max_kept {
             all.push((self.device.clone(), std::mem::take(&mut self.workspace)));
         }
     }
@@ -113,9 +113,9 @@ impl<'a> Seat<'a> {
     /// Takes passes for spectra of this layout, made with these settings, that another worker has left; frees those for
     /// others. A worker that keeps none takes none, because others would keep their populations.
     pub fn take_passes(&mut self, layout: &[ArmLayout], settings: PassSettings) -> Option<Passes> {
-        let mut left = lock(&self.borrowed.workspace.passes);
-        left.retain(|passes| self.keeps_passes && passes.is_for(layout, settings));
-        left.pop()
+        let mut unused = lock(&self.borrowed.workspace.passes);
+        unused.retain(|passes| self.keeps_passes && passes.is_for(layout, settings));
+        unused.pop()
     }
 }
 

@@ -80,11 +80,11 @@ impl Made {
         if self.populations.len() != wanted.len() {
             return None;
         }
-        let mut found = Vec::with_capacity(wanted.len());
+        let mut populations = Vec::with_capacity(wanted.len());
         for (known, (objective, method)) in self.populations.iter().zip(wanted) {
             let is_it = known.method == *method && std::ptr::eq(known.objective.as_ptr(), &**objective);
-            found.push(known.population.upgrade().filter(|_| is_it)?);
+            populations.push(known.population.upgrade().filter(|_| is_it)?);
         }
-        Some(found)
+        Some(populations)
     }
 }

@@ -45,7 +45,7 @@ impl Waiting {
     pub fn new(objective: Arc<SpectralObjective>, spectra: ReadySpectra, starts: Vec<Starts>) -> Waiting {
         let ReadySpectra { model, grids, spectra, .. } = spectra;
         // their own starts are not those from which they enter
-        let own = |one: &ReadySpectrum| ReadySpectrum {
+        let without_starts = |one: &ReadySpectrum| ReadySpectrum {
             place: one.place,
             prepared: one.prepared.clone(),
             limits: one.limits.clone(),
@@ -56,7 +56,7 @@ impl Waiting {
             objective,
             model: model.clone(),
             grids: grids.to_vec(),
-            spectra: spectra.iter().map(own).collect(),
+            spectra: spectra.iter().map(without_starts).collect(),
             starts,
             simplices: Vec::new(),
             is_evaluation: false,
