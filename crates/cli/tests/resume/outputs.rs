@@ -1,10 +1,22 @@
 //! A run's outputs in adversity: other runs, full disks, links, folders that go or cannot be written.
 
+use std::fs::{File, TryLockError};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use super::{HEAD, REPORT, command, data, journal, message, names, run, succeed, until_it_has_rows};
+
+/// Stops a process, and waits until it stands still: a signal that is sent has not yet arrived.
+#[cfg(unix)]
+fn stop(process: &Child) {
+    let id = process.id().to_string();
+    assert!(Command::new("kill").args(["-STOP", &id]).status().unwrap().success());
+    let state = || Command::new("ps").args(["-o", "state=", "-p", &id]).output().unwrap().stdout;
+    while !matches!(state().trim_ascii_start().first(), None | Some(b'T' | b'Z')) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
 
 /// Neither its table, nor the models beside that, nor its page.
 #[cfg(unix)]
@@ -30,18 +42,20 @@ fn no_second_run_writes_what_one_is_writing() {
         };
         let writes = |name: &str| name.starts_with(&format!(".{locked}.tmp-"));
         let place = if locked == "index.html" { Path::new(&page) } else { folder.path() };
-        let is_writing = || place.is_dir() && names(place).iter().any(|name| writes(name));
+        // the run holds the lock of the file that it writes
+        let is_locked = || {
+            let written = place.is_dir().then(|| names(place)).into_iter().flatten().find(|name| writes(name));
+            let file = written.and_then(|name| File::open(place.join(name)).ok());
+            file.is_some_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+        };
         // one that is stopped while it writes: it may have come to its end before
         let stopped = || {
             let mut run = start(one, of_one).spawn().unwrap();
-            while !is_writing() && run.try_wait().unwrap().is_none() {
+            while !is_locked() && run.try_wait().unwrap().is_none() {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // a moment to lock what it has made
-            std::thread::sleep(Duration::from_millis(2));
-            let is_running = run.try_wait().unwrap().is_none();
-            let stopped = Command::new("kill").args(["-STOP", &run.id().to_string()]).status().unwrap().success();
-            if is_running && stopped && is_writing() {
+            stop(&run);
+            if is_locked() {
                 return Some(run);
             }
             run.kill().unwrap();
